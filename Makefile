@@ -1,0 +1,43 @@
+# Two commands to start with: `make demo` and `make test`. `make help` lists the rest.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check format bench clean
+
+help: ## list every target
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+demo: $(VENV)/.package ## install into .venv and run the demo (writes report.html)
+	$(BIN)/fedskew demo
+
+test: $(VENV)/.tools ## install with the test tools and run the whole test suite (ARGS="-k emd" narrows it)
+	$(BIN)/python -m pytest $(ARGS)
+
+check: $(VENV)/.tools ## formatting, lint and types
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+format: $(VENV)/.tools ## format the code and mend what ruff can mend
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: $(VENV)/.tools ## measure speed and memory (minutes; several GB of memory)
+	$(BIN)/python -m benchmarks.partition
+
+clean: ## remove the environment and every cache
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis
+
+$(VENV)/bin/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.package: pyproject.toml constraints.txt | $(VENV)/bin/python
+	$(PIP) -e .
+	@touch $@
+
+$(VENV)/.tools: $(VENV)/.package
+	$(PIP) -e '.[test,check]'
+	@touch $@

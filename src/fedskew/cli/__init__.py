@@ -1,0 +1,63 @@
+"""The command line: parses arguments, calls one function, prints. Heavy imports wait inside the commands."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import click
+import typer
+
+from fedskew.cli import console
+from fedskew.errors import FedskewError
+
+app = typer.Typer(
+    name="fedskew",
+    help="Measure, explain and repair non-IID federated learning. Start with: fedskew demo",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        from importlib.metadata import version
+
+        typer.echo(f"fedskew {version('fedskew')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+    debug: Annotated[
+        bool, typer.Option("--debug", help="Show the traceback of an error (works after a command, too).")
+    ] = False,
+) -> None: ...
+
+
+def main(argv: list[str] | None = None) -> None:
+    """Run the command line; the one place where an error becomes a line and an exit status."""
+    args = sys.argv[1:] if argv is None else argv
+    debug = "--debug" in args
+    try:
+        code = app([a for a in args if a != "--debug"], prog_name="fedskew", standalone_mode=False)
+    except click.exceptions.NoArgsIsHelpError as e:
+        typer.echo(e.ctx.get_help() if e.ctx else e.format_message())
+        code = 0
+    except (FedskewError, click.ClickException) as e:
+        if debug:
+            raise
+        text = e.format_message() if isinstance(e, click.ClickException) else str(e)
+        console.err.print(f"fedskew: {' '.join(text.split())}", markup=False, highlight=False, soft_wrap=True)
+        code = 2
+    except (KeyboardInterrupt, click.Abort):
+        console.err.print("fedskew: interrupted", markup=False)
+        code = 130
+    except BrokenPipeError:
+        code = 1
+    sys.exit(code or 0)

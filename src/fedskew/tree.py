@@ -1,0 +1,62 @@
+"""Arithmetic on dicts of tensors. A stacked tree carries a leading client axis: every leaf is (K, ...)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+import torch
+from torch import Tensor
+
+Tree = dict[str, Tensor]
+
+
+def apply(f: Callable[..., Tensor], *trees: Tree) -> Tree:
+    """`f` leaf by leaf; the trees have the same keys."""
+    return {key: f(*(t[key] for t in trees)) for key in trees[0]}
+
+
+def add(a: Tree, b: Tree, scale: float = 1.0) -> Tree:
+    """a + scale b."""
+    return apply(lambda x, y: torch.add(x, y, alpha=scale), a, b)
+
+
+def sub(a: Tree, b: Tree) -> Tree:
+    """a - b."""
+    return apply(torch.sub, a, b)
+
+
+def zeros_like(a: Tree) -> Tree:
+    """A tree of zeros."""
+    return apply(torch.zeros_like, a)
+
+
+def stack(trees: Iterable[Tree]) -> Tree:
+    """K trees as one stacked tree."""
+    return apply(lambda *leaves: torch.stack(leaves), *trees)
+
+
+def mean(stacked: Tree, n: Tensor) -> Tree:
+    """The mean over clients weighted by their examples n (K,); integer leaves (counters) stay integers."""
+    share = n.double() / n.double().sum()
+
+    def weighted(x: Tensor) -> Tensor:
+        if x.is_floating_point():
+            return torch.tensordot(share.to(x.dtype), x, dims=1)
+        return torch.tensordot(share, x.double(), dims=1).round().to(x.dtype)
+
+    return apply(weighted, stacked)
+
+
+def norm(a: Tree) -> Tensor:
+    """The Euclidean norm of all leaves as one vector."""
+    return torch.stack([x.double().square().sum() for x in a.values()]).sum().sqrt()
+
+
+def size(a: Tree) -> int:
+    """How many numbers the tree holds."""
+    return sum(x.numel() for x in a.values())
+
+
+def nbytes(a: Tree) -> int:
+    """How many bytes the tree takes."""
+    return sum(x.numel() * x.element_size() for x in a.values())
