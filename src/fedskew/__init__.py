@@ -1,0 +1,42 @@
+"""fedskew measures, explains and repairs non-IID federated learning.
+
+`import fedskew` is cheap: a name is imported from its room when it is first used, so that looking at label counts does
+not wait for torch.
+"""
+
+from __future__ import annotations
+
+import os
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from fedskew.data.dataset import Dataset
+    from fedskew.data.datasets import from_arrays, load
+    from fedskew.errors import FedskewError
+    from fedskew.experiment import Row, train
+    from fedskew.run import Run
+    from fedskew.store import Store
+
+# OpenMP's threads wait for each other by spinning, and when another process uses a core a step of a small network takes
+# ten to fifty times longer; sleeping costs nothing that can be measured. It is read when torch is loaded.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
+_ROOMS = {
+    "Dataset": "fedskew.data.dataset",
+    "FedskewError": "fedskew.errors",
+    "Row": "fedskew.experiment",
+    "Run": "fedskew.run",
+    "Store": "fedskew.store",
+    "from_arrays": "fedskew.data.datasets",
+    "load": "fedskew.data.datasets",
+    "train": "fedskew.experiment",
+}
+
+__all__ = ["Dataset", "FedskewError", "Row", "Run", "Store", "from_arrays", "load", "train"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _ROOMS:
+        raise AttributeError(f"module 'fedskew' has no attribute {name!r}")
+    return getattr(import_module(_ROOMS[name]), name)

@@ -40,16 +40,17 @@ def mean(stacked: Tree, n: Tensor) -> Tree:
     share = n.double() / n.double().sum()
 
     def weighted(x: Tensor) -> Tensor:
-        if x.is_floating_point():
-            return torch.tensordot(share.to(x.dtype), x, dims=1)
-        return torch.tensordot(share, x.double(), dims=1).round().to(x.dtype)
+        real = x if x.is_floating_point() else x.double()
+        total: Tensor = torch.tensordot(share.to(real.dtype), real, dims=1)
+        return total if x.is_floating_point() else total.round().to(x.dtype)
 
     return apply(weighted, stacked)
 
 
 def norm(a: Tree) -> Tensor:
     """The Euclidean norm of all leaves as one vector."""
-    return torch.stack([x.double().square().sum() for x in a.values()]).sum().sqrt()
+    total: Tensor = torch.stack([x.double().square().sum() for x in a.values()]).sum()
+    return total.sqrt()
 
 
 def size(a: Tree) -> int:

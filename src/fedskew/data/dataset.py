@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from fedskew.errors import FedskewError
 
 Array = NDArray[Any]
+Transform = Literal["none", "scale", "standardise", "crop-flip"]  # see data/transforms.py
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,7 @@ class Dataset:
     y_test: NDArray[np.int64]
     classes: tuple[str, ...]
     groups: NDArray[np.int64] | None = None
-    transform: str = "scale"  # what happens to a batch on the device; see data/transforms.py
+    transform: Transform = "scale"  # what happens to a batch on the device
 
     def __post_init__(self) -> None:
         if len(self.y) == 0:

@@ -1,0 +1,31 @@
+"""The matched baseline of Zhao et al. 2018, section 2.1: centralised SGD with a batch K times larger."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from torch import Tensor
+
+from fedskew.algorithms.state import State, average
+from fedskew.engine.batches import Cohort
+from fedskew.engine.problem import Local
+from fedskew.spec import Spec
+from fedskew.tree import Tree
+
+
+class SGD(Spec):
+    """All clients' data on one machine: a "round" is as many examples as a federated round, in batches of K x B.
+
+    The experiment makes a cohort of one client that holds everything, so there is nothing to average.
+    """
+
+    kind: Literal["sgd"] = "sgd"
+
+    def init(self, w: Tree, stats: Tree) -> State:
+        """Nothing but the weights."""
+        return {"w": w, "stats": stats}
+
+    def step(self, s: State, cohort: Cohort, local: Local) -> tuple[State, Tensor]:
+        """The state after one more round, and the mean training loss (1,)."""
+        trained = local(s["w"], s["stats"], cohort)
+        return average(trained, cohort.n), trained.loss

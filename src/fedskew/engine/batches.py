@@ -1,0 +1,100 @@
+"""From ragged clients to one index array (K, S, B) and its mask: what a round's cohort trains on, step by step."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from fedskew import rng
+from fedskew.data import transforms
+from fedskew.data.dataset import Transform
+
+Index = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How a client goes through its examples in a round.
+
+    `drop_last` drops the short batch at the end of an epoch. The default keeps it, as McMahan's pseudo-code does: every
+    example is seen once an epoch, and a client with fewer examples than a batch still trains. When dropping, such a
+    client keeps its only batch.
+    """
+
+    epochs: int
+    batch: int | None  # None: the client's whole data as one batch
+    drop_last: bool
+    transform: Transform
+    shape: tuple[int, ...]  # of an example before the transform
+
+
+@dataclass(frozen=True)
+class Cohort:
+    """The clients of one round and everything random they will meet."""
+
+    clients: tuple[int, ...]  # their numbers in the population
+    n: Tensor  # (K,) examples each client holds
+    index: Tensor  # (K, S, B) into the training set; where the mask is False, anything
+    mask: Tensor  # (K, S, B)
+    draws: Tensor | None  # (K, S, B, 3), see data/transforms.py
+    seeds: tuple[int, ...]  # (K,) for dropout
+    lr: float
+
+    def __len__(self) -> int:
+        return len(self.clients)
+
+
+def cohort(
+    plan: Plan,
+    clients: Sequence[int],
+    parts: Sequence[Index],
+    lr: float,
+    seed: int,
+    round_: int,
+    device: torch.device,
+) -> Cohort:
+    """The batches of `clients`, who hold `parts`, in one round; each client has a stream of its own."""
+    steps = [_steps(plan, part, rng.stream(seed, "batches", round_, k)) for k, part in zip(clients, parts, strict=True)]
+    longest = max(len(index) for index, _, _ in steps)
+    widest = max(index.shape[1] for index, _, _ in steps)
+    index = np.zeros((len(steps), longest, widest), np.int64)
+    mask = np.zeros(index.shape, bool)
+    random = None if steps[0][2] is None else np.zeros((*index.shape, 3), np.int16)
+    for k, (chosen, real, drawn) in enumerate(steps):
+        place = np.s_[k, : chosen.shape[0], : chosen.shape[1]]
+        index[place], mask[place] = chosen, real
+        if random is not None:
+            random[place] = drawn
+    return Cohort(
+        clients=tuple(clients),
+        n=torch.tensor([len(p) for p in parts], device=device),
+        index=torch.from_numpy(index).to(device),
+        mask=torch.from_numpy(mask).to(device),
+        draws=None if random is None else torch.from_numpy(random).to(device),
+        seeds=tuple(rng.torch_seed(seed, "dropout", round_, k) for k in clients),
+        lr=lr,
+    )
+
+
+def _steps(
+    plan: Plan, part: Index, generator: np.random.Generator
+) -> tuple[Index, NDArray[np.bool_], NDArray[np.int16] | None]:
+    """One client's batches over all its epochs: index (S, B), mask (S, B), draws (S, B, 3)."""
+    n = len(part)
+    b = min(plan.batch or n, n)
+    a_epoch = max(n // b, 1) if plan.drop_last else math.ceil(n / b)
+    order = np.zeros((plan.epochs, a_epoch * b), np.int64)
+    real = np.zeros(order.shape, bool)
+    used = min(n, a_epoch * b)
+    for e in range(plan.epochs):
+        order[e, :used] = generator.permutation(part)[:used]
+        real[e, :used] = True
+    index = order.reshape(-1, b)
+    drawn = transforms.draws(plan.transform, plan.shape, index.size, generator)
+    return index, real.reshape(-1, b), None if drawn is None else drawn.reshape(*index.shape, 3)

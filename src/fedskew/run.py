@@ -1,0 +1,103 @@
+"""Run: the frozen spec of one training run. The same spec gives the same rows, bit for bit, on one machine."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Callable
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_serializer, model_validator
+
+from fedskew.algorithms import Algorithm, FedAvg, parse_algorithm
+from fedskew.data.dataset import Transform
+from fedskew.data.partition import Iid, Partition, parse_partition
+from fedskew.errors import FedskewError, from_validation
+
+
+class Run(BaseModel):
+    """Everything that decides a run's numbers; what does not (device, store, progress) is an argument elsewhere.
+
+    `partition` and `algorithm` take their short strings, and `clients` is short for the partition's own:
+    `Run(partition="dirichlet:0.1", clients=100, algorithm="fedavgm:0.9")`.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True, allow_inf_nan=False)
+
+    name: str = Field("", max_length=200)
+    data: str = "digits"  # a name of `fedskew data list` or the path of an .npz file
+    examples: int | None = Field(None, ge=1)  # train on a random part of the training set; None: all of it
+    partition: Partition = Iid()
+    model: str | Callable[..., Any] = "auto"  # a name, package.module:factory, or the factory itself
+    transform: Transform | Literal["auto"] = "auto"  # auto: the data set's own
+    algorithm: Algorithm = FedAvg()
+    rounds: int = Field(50, ge=1)
+    epochs: int = Field(1, ge=1)  # E
+    batch: int | None = Field(10, ge=1)  # B; None, or "full": a client's whole data
+    drop_last: bool = False  # see engine/batches.py for why the short batch is kept
+    lr: float = Field(0.1, gt=0)
+    lr_decay: float = Field(1.0, gt=0, le=1)  # lr of round t is lr * lr_decay ** (t - 1)
+    momentum: float = Field(0.0, ge=0, lt=1)  # of the local SGD, started anew each round
+    weight_decay: float = Field(0.0, ge=0)
+    participation: float = Field(1.0, gt=0, le=1)  # C, the fraction of clients in a round, or ...
+    cohort: int | None = Field(None, ge=1)  # ... their number
+    eval_every: int = Field(1, ge=1)  # rounds between evaluations; the last round is always evaluated
+    divergence: bool = False  # train a matched SGD beside it and report the weight divergence
+    seed: int = Field(0, ge=0)
+
+    def __init__(self, **fields: Any) -> None:
+        try:
+            super().__init__(**fields)
+        except ValidationError as e:
+            raise from_validation("run", e) from None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _short_forms(cls, fields: Any) -> Any:
+        if not isinstance(fields, dict):
+            return fields
+        fields = dict(fields)
+        clients = fields.pop("clients", None)
+        partition = fields.get("partition", "iid" if clients is not None else None)
+        if isinstance(partition, str):
+            fields["partition"] = parse_partition(partition, clients=clients)
+        elif clients is not None:
+            raise FedskewError(f"clients = {clients!r} goes with a partition's short string; set it in the spec itself")
+        if fields.get("batch") == "full":
+            fields["batch"] = None
+        if isinstance(fields.get("algorithm"), str):
+            fields["algorithm"] = parse_algorithm(fields["algorithm"])
+        return fields
+
+    @model_validator(mode="after")
+    def _one_way_to_sample(self) -> Run:
+        if self.cohort is not None and self.participation != 1.0:
+            raise FedskewError(
+                f"run: participation = {self.participation} and cohort = {self.cohort} both say how many clients "
+                "take part; give one of them"
+            )
+        return self
+
+    @field_serializer("model")
+    def _written_model(self, model: str | Callable[..., Any]) -> str:
+        if isinstance(model, str):
+            return model
+        name = f"{model.__module__}:{getattr(model, '__qualname__', '')}"
+        if "<" in name or name.endswith(":") or name.startswith("__main__"):
+            raise FedskewError(f"model {name} cannot be imported by its name: move the factory into a module")
+        return name
+
+    @classmethod
+    def from_toml(cls, text: str) -> Run:
+        """The run that a TOML document describes, with the same keys and short strings."""
+        try:
+            return cls(**tomllib.loads(text))
+        except tomllib.TOMLDecodeError as e:
+            raise FedskewError(f"the config is not valid TOML: {e}") from e
+
+    def spec(self) -> dict[str, Any]:
+        """The run as a JSON document; `Run(**spec)` is the same run."""
+        return self.model_dump(mode="json")
+
+    def lr_of(self, round_: int) -> float:
+        """The learning rate of a round (counted from 1): it decays with the round, not with the step."""
+        return self.lr * self.lr_decay ** (round_ - 1)

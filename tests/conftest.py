@@ -1,0 +1,27 @@
+import os
+
+import pytest
+from hypothesis import settings
+
+import fedskew  # noqa: F401 - before torch, whose threads it tells how to wait
+
+# Timings belong to benchmarks; the same examples on every machine make a red run mean something.
+settings.register_profile("fedskew", deadline=None, derandomize=True)
+settings.load_profile("fedskew")
+
+
+@pytest.fixture(autouse=True)
+def _own_store(tmp_path, monkeypatch):
+    """No test writes into the working folder's store."""
+    monkeypatch.setenv("FEDSKEW_STORE", str(tmp_path / "store"))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item, call):
+    """Where FEDSKEW_REQUIRE names a marker, a skipped test of that kind is a failure."""
+    report = yield
+    required = [m for m in os.environ.get("FEDSKEW_REQUIRE", "").split(",") if m and item.get_closest_marker(m)]
+    if report.skipped and required:
+        report.outcome = "failed"
+        report.longrepr = f"skipped, although FEDSKEW_REQUIRE asks for {', '.join(required)}: {report.longrepr}"
+    return report
