@@ -22,4 +22,4 @@ def parse_algorithm(text: str) -> AnyAlgorithm:
     return parse("algorithm", text, KINDS)
 
 
-__all__ = ["SGD", "KINDS", "Algorithm", "AnyAlgorithm", "FedAvg", "FedAvgM", "State", "parse_algorithm"]
+__all__ = ["KINDS", "SGD", "Algorithm", "AnyAlgorithm", "FedAvg", "FedAvgM", "State", "parse_algorithm"]

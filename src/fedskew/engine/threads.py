@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
-# Below this two threads gain nothing: on two cores a step of the digits MLP takes 1.3 times as long with two as with one.
+# Below this two threads gain nothing: on two cores a step of the digits MLP takes 1.3 times as long as with one.
 SMALL_STEP = 5e7  # floating-point operations
 
 
