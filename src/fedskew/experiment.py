@@ -83,13 +83,15 @@ def train(
         chosen = lab.sample(t)
         cohort = lab.pool(t, chosen) if isinstance(method, SGD) else lab.cohort(t, chosen)
         twin = {key: state.pop(key, {}) for key in ("sgd.w", "sgd.stats")}
-        state, losses = method.step(state, cohort, local)
+        trained = local(state["w"], state["stats"], cohort)
+        state = method.step(state, cohort, trained)
         divergence = None
         if run.divergence:
-            centralised, _ = SGD().step({"w": twin["sgd.w"], "stats": twin["sgd.stats"]}, lab.pool(t, chosen), local)
+            pool = lab.pool(t, chosen)
+            centralised = SGD().step({}, pool, local(twin["sgd.w"], twin["sgd.stats"], pool))
             divergence = measure.divergence(state["w"], centralised["w"])
             state |= {"sgd.w": centralised["w"], "sgd.stats": centralised["stats"]}
-        loss = float((losses * cohort.n).sum() / cohort.n.sum())
+        loss = float((trained.loss * cohort.n).sum() / cohort.n.sum())
         scores = lab.test(state) if t % run.eval_every == 0 or t == run.rounds or not math.isfinite(loss) else None
         sent = len(chosen) * (tree.nbytes(state["w"]) + tree.nbytes(state["stats"]))
         yield Row(

@@ -1,4 +1,4 @@
-"""The methods: frozen specs with two pure functions, `init(w, stats) -> state` and `step(state, cohort, local)`."""
+"""The methods: frozen specs with two pure functions, `init(w, stats)` and `step(state, cohort, trained)`."""
 
 from __future__ import annotations
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import ClassVar, Literal
 
 from pydantic import Field
-from torch import Tensor
 
 from fedskew import tree
 from fedskew.algorithms.state import State, average
 from fedskew.engine.batches import Cohort
-from fedskew.engine.problem import Local
+from fedskew.engine.problem import Trained
 from fedskew.spec import Spec
 from fedskew.tree import Tree
 
@@ -31,11 +30,10 @@ class FedAvgM(Spec):
         """The momentum starts at zero."""
         return {"w": w, "stats": stats, "v": tree.zeros_like(w)}
 
-    def step(self, s: State, cohort: Cohort, local: Local) -> tuple[State, Tensor]:
-        """The state after one more round, and each client's mean training loss (K,)."""
-        trained = local(s["w"], s["stats"], cohort)
+    def step(self, s: State, cohort: Cohort, trained: Trained) -> State:
+        """The state after the cohort has trained."""
         mean = average(trained, cohort.n)
         delta = tree.sub(s["w"], mean["w"])
         v = tree.add(delta, s["v"], self.beta)
         move = v if self.plain else tree.add(delta, v, self.beta)
-        return {"w": tree.sub(s["w"], move), "stats": mean["stats"], "v": v}, trained.loss
+        return {"w": tree.sub(s["w"], move), "stats": mean["stats"], "v": v}

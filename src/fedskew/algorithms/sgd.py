@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import Literal
 
-from torch import Tensor
-
 from fedskew.algorithms.state import State, average
 from fedskew.engine.batches import Cohort
-from fedskew.engine.problem import Local
+from fedskew.engine.problem import Trained
 from fedskew.spec import Spec
 from fedskew.tree import Tree
 
@@ -25,7 +23,6 @@ class SGD(Spec):
         """Nothing but the weights."""
         return {"w": w, "stats": stats}
 
-    def step(self, s: State, cohort: Cohort, local: Local) -> tuple[State, Tensor]:
-        """The state after one more round, and the mean training loss (1,)."""
-        trained = local(s["w"], s["stats"], cohort)
-        return average(trained, cohort.n), trained.loss
+    def step(self, s: State, cohort: Cohort, trained: Trained) -> State:
+        """The state after one more round."""
+        return average(trained, cohort.n)

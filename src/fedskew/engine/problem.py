@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
 from fedskew.data.dataset import Transform
-from fedskew.engine.batches import Cohort
 from fedskew.tree import Tree
 
 
@@ -33,9 +31,6 @@ class Trained:
     w: Tree  # (K, ...) weights
     stats: Tree  # (K, ...) batch-norm statistics and counters
     loss: Tensor  # (K,) mean training loss over the examples each client went through
-
-
-Local = Callable[[Tree, Tree, Cohort], Trained]
 
 
 def weights(model: nn.Module) -> tuple[Tree, Tree]:
