@@ -24,7 +24,8 @@ FLOORS = [
     {"run"},
     {"experiment"},
     {"store"},
-    {"demo", "report"},
+    {"report"},
+    {"demo"},
     {"cli"},
 ]
 FLOOR = {room: height for height, rooms in enumerate(FLOORS) for room in rooms}

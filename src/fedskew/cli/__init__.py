@@ -8,7 +8,7 @@ from typing import Annotated
 import click
 import typer
 
-from fedskew.cli import console
+from fedskew.cli import console, data, demo, partition, runs, train
 from fedskew.errors import FedskewError
 
 app = typer.Typer(
@@ -38,6 +38,15 @@ def _options(
         bool, typer.Option("--debug", help="Show the traceback of an error (works after a command, too).")
     ] = False,
 ) -> None: ...
+
+
+app.command()(demo.demo)
+app.command()(partition.partition)
+app.command()(partition.skew)
+app.add_typer(data.app)
+app.add_typer(runs.app)
+app.command()(train.train)
+app.command()(runs.resume)
 
 
 def main(argv: list[str] | None = None) -> None:

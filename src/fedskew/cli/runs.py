@@ -1,0 +1,257 @@
+"""`fedskew runs` and `fedskew resume`: what the store holds, and going on with it."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import sys
+from datetime import datetime
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from fedskew.cli import console
+from fedskew.cli.progress import printable, progress
+from fedskew.cli.signals import orderly
+from fedskew.errors import FedskewError
+from fedskew.store import Entry, Store
+
+if TYPE_CHECKING:
+    from fedskew.data.dataset import Dataset
+
+app = typer.Typer(
+    name="runs",
+    help="List, show, export and delete the runs of the store (FEDSKEW_STORE, else ./runs).",
+    no_args_is_help=True,
+)
+
+_LOOK: Any = {"box": None, "header_style": "bold", "pad_edge": False}
+
+Id = Annotated[str, typer.Argument(metavar="ID", help="The run's id, or a beginning of it that no other has.")]
+
+
+class Format(StrEnum):
+    """How rows are exported."""
+
+    csv = "csv"
+    json = "json"
+
+
+@app.command("list")
+def list_(as_json: console.Json = False) -> None:
+    """List every run, the newest first.
+
+    Example: fedskew runs list --json
+    """
+    store = Store()
+    entries = store.runs()
+    if as_json:
+        console.print_json([_summary(e) for e in entries])
+        return
+    if not entries:
+        console.note(f"no runs in {store.folder}; start one with: fedskew train")
+        return
+    table = Table(**_LOOK)
+    for header in ("id", "status", "round", "accuracy", "data", "partition", "algorithm", "name", "created"):
+        # what one types or compares is never cut; a narrow terminal breaks the rest into lines
+        table.add_column(header, no_wrap=header in ("id", "status", "round", "accuracy"), overflow="fold")
+    for e in entries:
+        numbers = (f"{e.round}/{e.rounds}", _percent(e.accuracy))
+        created = f"{datetime.fromisoformat(e.created).astimezone():%d %b %H:%M}"
+        cells = (e.id, e.status, *numbers, e.data, e.partition, e.algorithm, e.name, created)
+        table.add_row(*map(_plain, cells))
+    console.out.print(table)
+
+
+@app.command()
+def show(id: Id, as_json: console.Json = False) -> None:
+    """Show one run: its spec, how it stands, its last rounds and its checkpoints.
+
+    Example: fedskew runs show 3f
+    """
+    store = Store()
+    entry = store.find(id)
+    rows = store.records(id, after=max(0, entry.round - 5))
+    saved = store.checkpoints(id)
+    if as_json:
+        extra = {"message": entry.message, "finished": entry.finished, "environment": entry.environment}
+        console.print_json(_summary(entry) | extra | {"run": entry.spec, "rows": rows, "checkpoints": saved})
+        return
+    facts = Table.grid(padding=(0, 2))
+    status = f"{entry.status}: {entry.message}" if entry.message else entry.status
+    about = {"id": entry.id, "status": status, "created": entry.created, "finished": entry.finished}
+    about |= {key: json.dumps(v) if isinstance(v, dict) else v for key, v in entry.spec.items()} | entry.environment
+    for key, value in about.items():
+        facts.add_row(Text(key, style="dim"), _plain(value))
+    console.out.print(facts)
+    table = Table("round", "lr", "loss", "accuracy", "EMD", "clients", "seconds", **_LOOK)
+    for r in rows:
+        numbers = f"{r['lr']:.4g}", f"{r['loss']:.4g}", _percent(r["accuracy"]), f"{r['emd']:.3f}"
+        table.add_row(str(r["round"]), *numbers, str(r["clients"]), f"{r['seconds']:.3f}")
+    console.out.print(table)
+    for c in saved:
+        console.out.print(_plain(f"checkpoint {c['file']}, {c['bytes']:,} bytes, sha256 {c['sha256'][:12]}…"))
+
+
+@app.command()
+def export(
+    id: Id,
+    format: Annotated[Format, typer.Option(help="One line a round, or the whole run.")] = Format.csv,
+    out: Annotated[Path | None, typer.Option(help="Write to this file, not to standard output.")] = None,
+) -> None:
+    """Write a run's rows as CSV, or the run and its rows as JSON.
+
+    Example: fedskew runs export 3f --format csv --out rows.csv
+    """
+    store = Store()
+    text = to_csv(store.records(id)) if format is Format.csv else to_json(store.document(id))
+    if out is None:
+        typer.echo(text, nl=False)
+        return
+    try:
+        out.write_text(text, encoding="utf-8", newline="")
+    except OSError as e:
+        raise FedskewError(f"--out {out}: {e.strerror}; give a file that can be written") from e
+    console.note(f"wrote {out}")
+
+
+@app.command()
+def delete(
+    ids: Annotated[list[str], typer.Argument(metavar="ID...", help="The runs' ids, or beginnings of them.")],
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+) -> None:
+    """Delete runs with their rows and checkpoints; refused while one is being trained.
+
+    Example: fedskew runs delete 3f a7 --yes
+    """
+    store = Store()
+    found = list(dict.fromkeys(store.find(id).id for id in ids))  # all of them exist before one is gone
+    if not yes:
+        if not sys.stdin.isatty():
+            raise FedskewError(f"deleting {', '.join(found)} needs a yes: add --yes")
+        typer.confirm(f"Delete {', '.join(found)} for good?", abort=True, err=True)
+    for id in found:
+        store.delete(id)
+        console.note(f"deleted {id}")
+
+
+def resume(
+    id: Id,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, ...")] = "auto",
+    config: Annotated[
+        Path | None, typer.Option(help="Refuse to go on unless this TOML file still describes the run.")
+    ] = None,
+    checkpoint_seconds: Annotated[
+        float, typer.Option(help="Seconds between checkpoints; 0: after every round.", min=0)
+    ] = 5.0,
+    as_json: console.Json = False,
+) -> None:
+    """Go on with a run that was interrupted, killed or failed, as if it had never stopped.
+
+    Example: fedskew resume 3f
+    """
+    store = Store()
+    if config is not None:
+        from fedskew.run import Run
+
+        try:
+            text = config.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as e:
+            raise FedskewError(f"--config {config}: {e}; give a TOML file") from e
+        store.check(id, Run.from_toml(text))
+    follow(store, id, device=device, checkpoint_seconds=checkpoint_seconds, as_json=as_json)
+
+
+def follow(
+    store: Store,
+    id: str,
+    *,
+    data: Dataset | None = None,
+    device: str = "auto",
+    checkpoint_seconds: float = 5.0,
+    as_json: bool = False,
+) -> None:
+    """Train a stored run to its end with a progress bar, then print it; exit status 1 when it diverged."""
+    entry = store.find(id)
+    id = entry.id
+    if entry.over:
+        console.note(f"run {id} is {entry.status} already; there is nothing to go on with")
+    try:
+        with orderly():
+            rows = store.advance(id, data=data, device=device, checkpoint_seconds=checkpoint_seconds)
+            for _ in progress(rows, entry.rounds, entry.name or id):
+                pass
+    except (KeyboardInterrupt, SystemExit):
+        entry = store.find(id)
+        console.note(f"stopped after round {entry.round} of {entry.rounds}; go on with: fedskew resume {id}")
+        raise
+    if as_json:
+        console.print_json(store.document(id))
+    else:
+        console.out.print(_plain(_sentence(store, id)), soft_wrap=True)
+    if store.find(id).status == "diverged":
+        raise typer.Exit(1)
+
+
+def to_csv(records: list[dict[str, Any]]) -> str:
+    """One line a round; nested values get dotted columns: divergence.relative.total, per_class.0."""
+    flat = [dict(_flat("", record)) for record in records]
+    found = dict.fromkeys(column for row in flat for column in row)
+    # a value that is sometimes missing as a whole has no column of its own beside those of its parts
+    columns = [c for c in found if not any(other.startswith(f"{c}.") for other in found)]
+    order = list(records[0]) if records else []
+    columns.sort(key=lambda column: order.index(column.partition(".")[0]))
+    text = io.StringIO()
+    writer = csv.DictWriter(text, columns, extrasaction="ignore", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(flat)
+    return text.getvalue()
+
+
+def to_json(document: dict[str, Any]) -> str:
+    """The document as `--json` prints it; NaN has no place in JSON and becomes null."""
+    return json.dumps(json.loads(json.dumps(document), parse_constant=lambda _: None), indent=2) + "\n"
+
+
+def _flat(name: str, value: Any) -> list[tuple[str, Any]]:
+    if not isinstance(value, (dict, list)):
+        return [(name, value)]
+    parts = value.items() if isinstance(value, dict) else enumerate(value)
+    return [pair for key, part in parts for pair in _flat(f"{name}.{key}" if name else str(key), part)]
+
+
+def _summary(e: Entry) -> dict[str, Any]:
+    keys = (
+        "id",
+        "name",
+        "status",
+        "data",
+        "partition",
+        "algorithm",
+        "round",
+        "rounds",
+        "accuracy",
+        "created",
+    )
+    return {key: getattr(e, key) for key in keys}
+
+
+def _sentence(store: Store, id: str) -> str:
+    document, entry = store.document(id), store.find(id)
+    end = f"{entry.status} ({entry.message})" if entry.message else entry.status
+    reached = f"{entry.partition}, {entry.algorithm}: {end} after round {entry.round} of {entry.rounds}"
+    return f"{id} {entry.data}, {reached}, accuracy {_percent(entry.accuracy)}, {document['seconds']:.1f} s"
+
+
+def _percent(fraction: float | None) -> str:
+    return "" if fraction is None else f"{fraction:.2%}"
+
+
+def _plain(value: object) -> Text:
+    """Text that a run's name cannot turn into markup or terminal codes."""
+    return Text("" if value is None else printable(str(value)))

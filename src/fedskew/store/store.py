@@ -1,0 +1,203 @@
+"""The store's door: find, read, create, advance and delete runs."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import secrets
+import shutil
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from filelock import FileLock, Timeout
+
+from fedskew.errors import FedskewError
+from fedskew.store import database
+from fedskew.store.entry import QUERY, Entry, checked_id, checkpoint_name, differences, now
+
+if TYPE_CHECKING:  # torch is imported by the methods that train, so that reading starts fast
+    from fedskew.data.dataset import Dataset
+    from fedskew.experiment import Row, Run
+    from fedskew.store.checkpoints import State
+
+log = logging.getLogger("fedskew.store")
+
+
+class Store:
+    """A folder with `fedskew.db` and one folder of checkpoints a run: FEDSKEW_STORE, else ./runs."""
+
+    def __init__(self, folder: Path | str | None = None) -> None:
+        self.folder = Path(folder or os.environ.get("FEDSKEW_STORE") or "runs").resolve()
+        self.path = self.folder / database.NAME
+
+    def runs(self) -> list[Entry]:
+        """Every run, the newest first."""
+        return self._entries(f"{QUERY} ORDER BY created DESC, id")
+
+    def find(self, id: str) -> Entry:
+        """The run with this id, or the only one whose id begins so."""
+        found = self._entries(f"{QUERY} WHERE id LIKE ? ORDER BY id", checked_id(id) + "%")
+        if not found:
+            raise FedskewError(f"no run {id!r} in {self.folder}; the ids are in: fedskew runs list")
+        if len(found) > 1:
+            raise FedskewError(f"run id {id!r} fits {', '.join(e.id for e in found[:5])}; write more of it")
+        return found[0]
+
+    def records(self, id: str, *, after: int = 0) -> list[dict[str, Any]]:
+        """The rows of a run after a round, as `Row.record` made them."""
+        run = self.find(id).id
+        with database.reading(self.path) as db:
+            found = db.execute("SELECT record FROM rows WHERE run = ? AND round > ? ORDER BY round", (run, after))
+            return [json.loads(record) for (record,) in found]
+
+    def checkpoints(self, id: str) -> list[dict[str, Any]]:
+        """Round, file, sha256 and size of the checkpoints kept, the newest first."""
+        run = self.find(id).id
+        with database.reading(self.path) as db:
+            found = db.execute(
+                "SELECT round, sha256, bytes FROM checkpoints WHERE run = ? ORDER BY round DESC", (run,)
+            ).fetchall()
+        return [{"file": f"{run}/{checkpoint_name(c['round'])}"} | dict(c) for c in found]
+
+    def state(self, id: str) -> tuple[int, State | None]:
+        """The last round with a whole checkpoint and what training held then; (0, None) without one."""
+        from fedskew.store.recording import newest
+
+        run = self.find(id).id
+        with database.reading(self.path) as db:
+            return newest(db, run, self._home(run))
+
+    def document(self, id: str) -> dict[str, Any]:
+        """A run as the one JSON document that `train`, `resume` and `runs export` print."""
+        entry, rows = self.find(id), self.records(id)
+        return {
+            "id": entry.id,
+            "status": entry.status,
+            "message": entry.message,
+            "run": entry.spec,
+            "accuracy": entry.accuracy,
+            "seconds": sum(row["seconds"] for row in rows),
+            "rows": rows,
+        }
+
+    def create(self, run: Run, data: Dataset | None = None) -> str:
+        """Write the run down and give its id; nothing is trained yet."""
+        from fedskew.store import origin
+
+        prints = json.dumps(origin.fingerprint(run, origin.loaded(run, data)))
+        spec = json.dumps(run.spec())
+        with database.writing(self.path) as db, database.transaction(db, durable=True):
+            while True:
+                id = secrets.token_hex(4)
+                if not db.execute("SELECT 1 FROM runs WHERE id = ?", (id,)).fetchone():
+                    break
+            described = (run.data, str(run.partition), str(run.algorithm), run.rounds)
+            db.execute(
+                "INSERT INTO runs VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, '{}', 'running', '', NULL)",
+                (id, run.name, now(), *described, spec, prints),
+            )
+        return id
+
+    def check(self, id: str, run: Run) -> None:
+        """Refuse a run that is not the stored one; its name may differ."""
+        entry = self.find(id)
+        found = differences(entry.spec, run.spec())
+        found.pop("name", None)
+        if found:
+            listed = ", ".join(f"{key} (stored {a!r}, now {b!r})" for key, (a, b) in found.items())
+            raise FedskewError(f"run {entry.id} was started with another spec: {listed}; start a new run")
+
+    def advance(
+        self, id: str, *, data: Dataset | None = None, device: str = "auto", checkpoint_seconds: float = 5.0
+    ) -> Generator[Row, None, None]:
+        """Train a run to its end, from its start or where it stopped; a run that is over gives no row."""
+        from fedskew.experiment import Run
+        from fedskew.store import origin
+        from fedskew.store.recording import Recording, record
+
+        id = self.find(id).id
+        with self._alone(id), database.writing(self.path) as db:
+            entry = self.find(id)  # again: it may have ended while we waited for the lock
+            if entry.over:
+                return
+            run = Run(**entry.spec)
+            data = origin.loaded(run, data)
+            _same_data(entry, run, origin.fingerprint(run, data))
+            here = origin.environment(device)
+            _same_place(entry, here)
+            with database.transaction(db):
+                db.execute("UPDATE runs SET environment = ? WHERE id = ?", (json.dumps(here), id))
+            recording = Recording(db, self.path, id, self._home(id), run.rounds, checkpoint_seconds)
+            yield from record(recording, run, data, device)
+
+    def delete(self, id: str) -> None:
+        """Remove a run, its rows and its checkpoints; refused while it is being trained."""
+        id = self.find(id).id
+        home = self._home(id)
+        with self._alone(id), database.writing(self.path) as db, database.transaction(db, durable=True):
+            db.execute("DELETE FROM runs WHERE id = ?", (id,))
+        shutil.rmtree(home, ignore_errors=True)
+
+    def _entries(self, query: str, *values: str) -> list[Entry]:
+        if not self.path.exists():
+            return []
+        with database.reading(self.path) as db:
+            found = [Entry.of(row) for row in db.execute(query, values)]
+        # a process that was killed could not say so; its lock is free
+        return [replace(e, status="interrupted") if e.status == "running" and self._idle(e.id) else e for e in found]
+
+    def _home(self, id: str) -> Path:
+        """The folder of a run, which must be where its name says."""
+        home = self.folder / checked_id(id)
+        if home.resolve() != self.folder.resolve() / id:
+            raise FedskewError(f"{home} leads out of the store; remove that link")
+        return home
+
+    def _lock(self, id: str) -> FileLock:
+        return FileLock(self._home(id) / "lock", thread_local=False)
+
+    @contextmanager
+    def _alone(self, id: str) -> Iterator[None]:
+        """No other process trains or deletes this run; the system frees the lock of a dead one."""
+        lock = self._lock(id)
+        try:
+            self._home(id).mkdir(parents=True, exist_ok=True)
+            lock.acquire(timeout=1)  # `runs list` holds it for an instant
+        except Timeout:
+            raise FedskewError(f"run {id} is being trained by another process; wait for it or end it") from None
+        except OSError as e:
+            raise FedskewError(f"{self._home(id)}: {e.strerror}; mend that and try again") from e
+        try:
+            yield
+        finally:
+            lock.release()
+
+    def _idle(self, id: str) -> bool:
+        """No process holds the run's lock."""
+        if not (self.folder / id / "lock").exists():
+            return True
+        try:
+            with self._lock(id).acquire(timeout=0):
+                return True
+        except Timeout:
+            return False
+        except (OSError, FedskewError):  # a store that can only be read, or a link out of it
+            return True
+
+
+def _same_data(entry: Entry, run: Run, found: dict[str, str]) -> None:
+    if changed := differences(entry.fingerprint, found):
+        raise FedskewError(
+            f"run {entry.id} ({run.data}, {run.partition}): {' and '.join(changed)} changed since its start; "
+            "bring the old files back or start a new run"
+        )
+
+
+def _same_place(entry: Entry, here: dict[str, str | int]) -> None:
+    if entry.round and (changed := differences(entry.environment, here)):
+        listed = ", ".join(f"{key} {a} -> {b}" for key, (a, b) in changed.items())
+        log.warning("run %s goes on elsewhere (%s): its numbers may differ in the last digits", entry.id, listed)
