@@ -21,6 +21,7 @@ from fedskew.engine import batches, loop, threads
 from fedskew.engine.batches import Cohort, Plan
 from fedskew.engine.evaluate import Scores, evaluate
 from fedskew.engine.problem import Problem, Trained, weights
+from fedskew.engine.seeded import with_seeded_dropout
 from fedskew.errors import FedskewError
 from fedskew.run import Run
 from fedskew.tree import Tree
@@ -138,7 +139,7 @@ class _Laboratory:
         transform: Transform = data.transform if run.transform == "auto" else run.transform
         shape = transforms.output_shape(transform, data.shape)
         factory = models.find(run.model, data.name) if isinstance(run.model, str) else run.model
-        model = models.build(factory, shape, len(data.classes), run.seed).to(place)
+        model = with_seeded_dropout(models.build(factory, shape, len(data.classes), run.seed)).to(place)
         counts = measure.counts(y, parts, len(data.classes))
         return cls(
             run=run,

@@ -15,7 +15,7 @@ from fedskew.errors import FedskewError
 def cohort_of(n):
     k = len(n)
     none = torch.zeros(k, 1, 1)
-    return Cohort(tuple(range(k)), torch.tensor(n), none.long(), none.bool(), None, (0,) * k, 0.1)
+    return Cohort(tuple(range(k)), torch.tensor(n), none.long(), none.bool(), None, torch.zeros(k).long(), 0.1)
 
 
 def one_round(method, s, n, local):

@@ -47,7 +47,7 @@ def test_a_client_trains_alike_whoever_else_is_there():
     steps = alone.index.shape[1]
     assert torch.equal(both.index[1, :steps], alone.index[0])
     assert torch.equal(both.draws[1, :steps], alone.draws[0])
-    assert both.seeds[1] == alone.seeds[0]
+    assert both.keys[1] == alone.keys[0]
 
 
 def test_rounds_seeds_and_clients_have_their_own_order():

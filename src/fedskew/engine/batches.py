@@ -43,7 +43,7 @@ class Cohort:
     index: Tensor  # (K, S, B) into the training set; where the mask is False, anything
     mask: Tensor  # (K, S, B)
     draws: Tensor | None  # (K, S, B, 3), see data/transforms.py
-    seeds: tuple[int, ...]  # (K,) for dropout
+    keys: Tensor  # (K,) for dropout, see engine/seeded.py; step s uses key + s
     lr: float
 
     def __len__(self) -> int:
@@ -77,7 +77,7 @@ def cohort(
         index=torch.from_numpy(index).to(device),
         mask=torch.from_numpy(mask).to(device),
         draws=None if random is None else torch.from_numpy(random).to(device),
-        seeds=tuple(rng.torch_seed(seed, "dropout", round_, k) for k in clients),
+        keys=torch.tensor([rng.torch_seed(seed, "dropout", round_, k) for k in clients], device=device),
         lr=lr,
     )
 

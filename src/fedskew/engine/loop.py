@@ -10,6 +10,7 @@ from fedskew import tree
 from fedskew.data import transforms
 from fedskew.engine.batches import Cohort
 from fedskew.engine.problem import Problem, Trained, weights
+from fedskew.engine.seeded import set_keys
 from fedskew.tree import Tree
 
 
@@ -31,15 +32,16 @@ def _client(problem: Problem, w: Tree, stats: Tree, cohort: Cohort, k: int) -> t
     )
     total, seen = torch.zeros((), device=problem.x.device, dtype=torch.float64), 0
     with torch.random.fork_rng(devices=[problem.x.device] if problem.x.is_cuda else []):
-        torch.manual_seed(cohort.seeds[k])  # dropout
-        for index, mask, drawn in _batches(cohort, k):
+        torch.manual_seed(int(cohort.keys[k]))  # for a user's own random layers
+        for s, (index, size, drawn) in enumerate(_batches(cohort, k)):
+            set_keys(model, cohort.keys[k] + s)
             x = transforms.training(problem.transform, problem.x[index], drawn, problem.dtype)
             loss = cross_entropy(model(x), problem.y[index])
             optimiser.zero_grad()
             loss.backward()  # type: ignore[no-untyped-call]
             optimiser.step()
-            total += loss.detach() * mask
-            seen += mask
+            total += loss.detach() * size
+            seen += size
     return *weights(model), total / seen
 
 

@@ -18,7 +18,8 @@ def step_flops(model: nn.Module, shape: tuple[int, ...], batch: int) -> float:
     parameter = next(model.parameters())
     with FlopCounterMode(display=False) as counter, torch.no_grad():
         model.eval()(torch.zeros(1, *shape, dtype=parameter.dtype, device=parameter.device))
-    return 3.0 * batch * counter.get_total_flops()
+    forward: int = counter.get_total_flops()
+    return 3.0 * batch * forward
 
 
 @contextmanager

@@ -1,0 +1,186 @@
+"""Networks with a client axis: one call trains K clients. Images are folded as (B, K C, H, W), vectors are (K, B, F).
+
+Folding clients into channels turns K convolutions into one grouped convolution and leaves ReLU, pooling and group norm
+as they are; K linear layers become one batched product.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from fedskew.engine.seeded import SeededDropout
+from fedskew.models import Residual
+from fedskew.tree import Tree
+
+
+@dataclass(frozen=True)
+class Step:
+    """What the layers of one training step share."""
+
+    w: Tree  # (K, ...)
+    stats: Tree  # (K, ...) before the step
+    new_stats: Tree  # (K, ...) after it; filled by the layers
+    mask: Tensor  # (K, B) 1 for an example, 0 for padding
+    keys: Tensor  # (K,) for dropout
+
+
+Layer = Callable[[Step, Tensor], Tensor]
+
+
+def lower(model: nn.Module) -> Layer | None:
+    """The network as a function (K, B, ...) -> logits (K, B, C); None if it has a layer that is not known here."""
+    layers = _lower(model, "")
+    if layers is None:
+        return None
+    first = next(m for m in model.modules() if type(m) is not nn.Sequential)
+
+    def forward(step: Step, x: Tensor) -> Tensor:
+        if x.dim() == 5 and not isinstance(first, nn.Flatten):
+            x = x.transpose(0, 1).flatten(1, 2)  # (B, K C, H, W)
+        for layer in layers:
+            x = layer(step, x)
+        return x
+
+    return forward
+
+
+def _lower(module: nn.Module, name: str) -> list[Layer] | None:
+    if type(module) is nn.Sequential:
+        parts = [_lower(child, f"{name}{key}.") for key, child in module.named_children()]
+        return None if any(part is None for part in parts) else [layer for part in parts for layer in part or []]
+    maker = _MAKERS.get(type(module))
+    layer = maker(module, name) if maker else None
+    return None if layer is None else [layer]
+
+
+def _linear(module: Any, name: str) -> Layer:
+    def layer(step: Step, x: Tensor) -> Tensor:
+        w = step.w[f"{name}weight"].transpose(1, 2)
+        return torch.bmm(x, w) if module.bias is None else torch.baddbmm(step.w[f"{name}bias"].unsqueeze(1), x, w)
+
+    return layer
+
+
+def _conv(module: Any, name: str) -> Layer | None:
+    if module.groups != 1 or module.padding_mode != "zeros" or isinstance(module.padding, str):
+        return None
+
+    def layer(step: Step, x: Tensor) -> Tensor:
+        w = step.w[f"{name}weight"]
+        bias = None if module.bias is None else step.w[f"{name}bias"].flatten()
+        return F.conv2d(x, w.flatten(0, 1), bias, module.stride, module.padding, module.dilation, groups=len(w))
+
+    return layer
+
+
+def _batch_norm(module: Any, name: str) -> Layer | None:
+    if module.momentum is None or not module.affine or not module.track_running_stats:
+        return None
+
+    def layer(step: Step, x: Tensor) -> Tensor:
+        k = len(step.mask)
+        x = _apart(x, k)
+        real = step.mask.T[:, :, None, None, None].to(x.dtype)
+        n = (step.mask.sum(dim=1) * x[0, 0, 0].numel()).to(x.dtype)[:, None]  # (K, 1)
+        alive = n.clamp_min(1)
+        mean = (x * real).sum(dim=(0, 3, 4)) / alive  # (K, C)
+        centred = x - mean[:, :, None, None]
+        square = (centred.square() * real).sum(dim=(0, 3, 4))
+        with torch.no_grad():
+            m = module.momentum
+            unbiased = square / (n - 1).clamp_min(1)
+            step.new_stats[f"{name}running_mean"] = (1 - m) * step.stats[f"{name}running_mean"] + m * mean
+            step.new_stats[f"{name}running_var"] = (1 - m) * step.stats[f"{name}running_var"] + m * unbiased
+            step.new_stats[f"{name}num_batches_tracked"] = step.stats[f"{name}num_batches_tracked"] + 1
+        scale = step.w[f"{name}weight"] / (square / alive + module.eps).sqrt()
+        return torch.addcmul(step.w[f"{name}bias"][:, :, None, None], centred, scale[:, :, None, None]).flatten(1, 2)
+
+    return layer
+
+
+def _group_norm(module: Any, name: str) -> Layer:
+    def layer(step: Step, x: Tensor) -> Tensor:
+        w, b = step.w[f"{name}weight"], step.w[f"{name}bias"]
+        return F.group_norm(x, len(w) * module.num_groups, w.flatten(), b.flatten(), module.eps)
+
+    return layer
+
+
+def _flatten(module: Any, name: str) -> Layer | None:
+    if (module.start_dim, module.end_dim) != (1, -1):
+        return None
+
+    def layer(step: Step, x: Tensor) -> Tensor:
+        k = len(step.mask)
+        if x.dim() == 4:
+            return _apart(x, k).transpose(0, 1).flatten(2)
+        return x.flatten(2)
+
+    return layer
+
+
+def _dropout(module: SeededDropout, name: str) -> Layer:
+    mask_of = module.mask
+
+    def layer(step: Step, x: Tensor) -> Tensor:
+        if x.dim() == 3:
+            return x * mask_of(step.keys, tuple(x.shape[1:]), x.dtype)
+        k = len(step.mask)
+        per_client = _apart(x, k)
+        mask = mask_of(step.keys, (x.shape[0], *per_client.shape[2:]), x.dtype)  # (K, B, C, H, W)
+        return (per_client * mask.transpose(0, 1)).flatten(1, 2)
+
+    return layer
+
+
+def _residual(module: Any, name: str) -> Layer:
+    conv1, conv2 = _conv(module.conv1, f"{name}conv1."), _conv(module.conv2, f"{name}conv2.")
+    norm1, norm2 = _group_norm(module.norm1, f"{name}norm1."), _group_norm(module.norm2, f"{name}norm2.")
+    assert conv1 is not None
+    assert conv2 is not None
+
+    def layer(step: Step, x: Tensor) -> Tensor:
+        y = norm2(step, conv2(step, torch.relu(norm1(step, conv1(step, x)))))
+        x = _apart(x[:, :, :: module.stride, :: module.stride], len(step.mask))
+        return torch.relu(F.pad(x, (0, 0, 0, 0, 0, module.new_channels)).flatten(1, 2) + y)
+
+    return layer
+
+
+def _unchanged(module: Any, name: str) -> Layer:
+    """A layer that treats every channel, or every number, alike."""
+
+
+    def layer(step: Step, x: Tensor) -> Tensor:
+        y: Tensor = module(x)
+        return y
+
+    return layer
+
+
+def _apart(x: Tensor, clients: int) -> Tensor:
+    """(B, K C, H, W) as (B, K, C, H, W)."""
+    return x.reshape(x.shape[0], clients, -1, *x.shape[2:])
+
+
+_MAKERS: dict[type[nn.Module], Callable[[Any, str], Layer | None]] = {
+    nn.Linear: _linear,
+    nn.Conv2d: _conv,
+    nn.BatchNorm2d: _batch_norm,
+    nn.GroupNorm: _group_norm,
+    nn.Flatten: _flatten,
+    SeededDropout: _dropout,
+    Residual: _residual,
+    nn.ReLU: _unchanged,
+    nn.Tanh: _unchanged,
+    nn.MaxPool2d: _unchanged,
+    nn.AvgPool2d: _unchanged,
+    nn.AdaptiveAvgPool2d: _unchanged,
+    nn.Identity: _unchanged,
+}
