@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format bench clean
+.PHONY: help demo test check format bench pictures clean
 
 help: ## list every target
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -27,6 +27,9 @@ format: $(VENV)/.tools ## format the code and mend what ruff can mend
 
 bench: $(VENV)/.tools ## measure speed and memory (minutes; several GB of memory)
 	$(BIN)/python -m benchmarks.partition
+
+pictures: $(VENV)/.package ## remake the README's picture from a real demo and print its table
+	$(BIN)/python scripts/pictures.py
 
 clean: ## remove the environment and every cache
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis

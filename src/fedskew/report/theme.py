@@ -1,0 +1,56 @@
+"""One look for every chart: a file has dark ink on white paper, a page lends its own ink, light or dark."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import altair as alt
+
+# Each colour keeps a contrast of 3:1 or more against white and against the dark page (WCAG 1.4.11).
+PALETTE = (
+    "#7a828c", "#0f76b8", "#b07d00", "#d1495b", "#0f9d76",
+    "#9661c9", "#d06a1c", "#b8569c", "#6a8f1f", "#2f93a8",
+)  # fmt: skip
+INK = "#1f2328"
+PAPER = "#ffffff"
+FONT = "Arial, Helvetica, sans-serif"  # the metrics that vl-convert carries with it
+
+Spec = dict[str, Any]
+
+
+def spec(chart: alt.TopLevelMixin, *, ink: str = INK, paper: str = PAPER) -> Spec:
+    """The chart as a Vega-Lite document in this look; without `$schema`, so that it names no host."""
+    document: Spec = chart.to_dict()
+    document.pop("$schema", None)
+    document["config"] = config(ink, paper)
+    return document
+
+
+def config(ink: str = INK, paper: str = PAPER) -> Spec:
+    """Vega-Lite's settings; `currentColor` as ink follows the text colour of a page."""
+    words = {"labelColor": ink, "titleColor": ink, "labelFontSize": 12, "titleFontSize": 12}
+    return {
+        "background": paper,
+        "font": FONT,
+        "padding": 8,
+        "view": {"stroke": None, "continuousWidth": 480, "continuousHeight": 280, "discreteHeight": 280},
+        "axis": {
+            **words,
+            "titleFontWeight": "normal",
+            "titlePadding": 8,
+            "grid": True,
+            "gridColor": ink,
+            "gridOpacity": 0.12,
+            "domainColor": ink,
+            "domainOpacity": 0.45,
+            "tickColor": ink,
+            "tickOpacity": 0.45,
+        },
+        "axisXDiscrete": {"grid": False, "labelAngle": 0},
+        "legend": {**words, "orient": "bottom", "title": None, "columns": 2, "labelLimit": 230},
+        "header": words,
+        "title": {"color": ink, "anchor": "start", "fontSize": 14, "offset": 10},
+        "text": {"color": ink, "fontSize": 12},
+        "rule": {"color": ink},
+        "range": {"category": list(PALETTE)},
+    }
