@@ -194,8 +194,8 @@ def curves(outcomes: Sequence[Outcome]) -> charts.Chart:
 def population_of(run: Run) -> alt.Chart:
     """Which client of a run holds which labels."""
     data = datasets.load(run.data)
-    _, y, parts = split(run, data)
-    chart = population(measure.counts(y, parts, len(data.classes)), data.classes)
+    parts = split(run, data)
+    chart = population(measure.counts(data.y, parts, len(data.classes)), data.classes)
     # a height in pixels: Vega warns about a height in steps when the width follows the page
     fixed: alt.Chart = chart.properties(height=16 * len(parts))
     return fixed

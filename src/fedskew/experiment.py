@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
@@ -17,16 +17,17 @@ from fedskew import measure, models, rng, tree
 from fedskew.algorithms import SGD, State
 from fedskew.data import datasets, transforms
 from fedskew.data.dataset import Dataset, Transform
-from fedskew.engine import batches, loop, threads
+from fedskew.engine import batches
 from fedskew.engine.batches import Cohort, Plan
+from fedskew.engine.choose import Engine, Precision, check, many_of, set_precision
 from fedskew.engine.evaluate import Scores, evaluate
-from fedskew.engine.problem import Problem, Trained, weights
+from fedskew.engine.problem import Problem, Task, Trained, weights
 from fedskew.engine.seeded import with_seeded_dropout
 from fedskew.errors import FedskewError
 from fedskew.run import Run
 from fedskew.tree import Tree
 
-__all__ = ["Row", "Run", "train"]
+__all__ = ["Row", "Run", "train", "train_together"]
 
 
 @dataclass(frozen=True)
@@ -69,29 +70,103 @@ def train(
     *,
     data: Dataset | None = None,
     device: str = "auto",
+    engine: Engine = "auto",
+    precision: Precision = "tf32",
     start: State | None = None,
     first_round: int = 1,
 ) -> Iterator[Row]:
     """Train and give one row a round; `start=row.state, first_round=row.round + 1` goes on exactly where row was."""
-    lab = _Laboratory.of(run, data, device)
-    method, local = run.algorithm, lab.local
-    w, stats = weights(lab.problem.model)
-    state = method.init(w, stats) if start is None else {"stats": {}, **_moved(start, lab.device)}
+    lab = _Laboratory.of(run, data, device, engine, precision)
+    rounds = _rounds(lab, start, first_round)
+    many = many_of(lab.problem, engine)
+    answer: Trained | None = None
+    while (said := _next(rounds, answer)) is not None:
+        if isinstance(said, Row):
+            answer = None
+            yield said
+        else:
+            (answer,) = many([said])
+
+
+def train_together(
+    runs: Sequence[Run],
+    *,
+    data: Dataset | None = None,
+    device: str = "auto",
+    engine: Engine = "auto",
+    precision: Precision = "tf32",
+) -> Iterator[tuple[int, Row]]:
+    """Train runs of one shape as one: their cohorts share every step. Gives (which run, row) as rows come.
+
+    Seeds, partitions, learning rates and methods may differ; each run's rows are those that it would have alone.
+    """
+    if not runs:
+        return
+    for run in runs[1:]:
+        if changed := [key for key in _SHAPE if getattr(run, key) != getattr(runs[0], key)]:
+            raise FedskewError(f"runs that train together differ in {', '.join(changed)}; train them apart")
+    data = datasets.load(runs[0].data) if data is None else data
+    first = _Laboratory.of(runs[0], data, device, engine, precision)
+    labs = [first, *(_Laboratory.of(run, data, device, engine, precision, beside=first) for run in runs[1:])]
+    many = many_of(first.problem, engine)
+    waiting = {i: _rounds(lab, None, 1) for i, lab in enumerate(labs)}
+    answers: dict[int, Trained] = {}
+    while waiting:
+        tasks: dict[int, Task] = {}
+        for i, rounds in list(waiting.items()):
+            said = _next(rounds, answers.pop(i, None))
+            while isinstance(said, Row):
+                yield i, said
+                said = _next(rounds, None)
+            if said is None:
+                del waiting[i]
+            else:
+                tasks[i] = said
+        for alike in _by_batch(tasks):
+            answers |= dict(zip(alike, many([tasks[i] for i in alike]), strict=True))
+
+
+# What a stacked step cannot vary from client to client.
+_SHAPE = ("data", "model", "transform", "batch", "epochs", "drop_last", "momentum", "weight_decay")
+
+
+def _by_batch(tasks: dict[int, Task]) -> list[list[int]]:
+    """Tasks of the same batch size: padding a batch of B to one of K x B would waste most of it."""
+    groups: dict[int, list[int]] = {}
+    for i, task in tasks.items():
+        groups.setdefault(task.cohort.index.shape[2], []).append(i)
+    return list(groups.values())
+
+
+def _next(rounds: Generator[Task | Row, Trained | None, None], answer: Trained | None) -> Task | Row | None:
+    try:
+        return rounds.send(answer)
+    except StopIteration:
+        return None
+
+
+def _rounds(lab: _Laboratory, start: State | None, first_round: int) -> Generator[Task | Row, Trained | None, None]:
+    """The communication rounds: asks for a cohort to be trained by giving a Task, and is sent what came of it."""
+    run, method = lab.run, lab.run.algorithm
+    state = method.init(*lab.initial) if start is None else {"stats": {}, **_moved(start, lab.device)}
     if start is None and run.divergence:
-        state |= {"sgd.w": w, "sgd.stats": stats}
+        state |= {"sgd.w": lab.initial[0], "sgd.stats": lab.initial[1]}
     for t in range(first_round, run.rounds + 1):
         began = time.perf_counter()
         chosen = lab.sample(t)
         cohort = lab.pool(t, chosen) if isinstance(method, SGD) else lab.cohort(t, chosen)
         twin = {key: state.pop(key, {}) for key in ("sgd.w", "sgd.stats")}
-        trained = local(state["w"], state["stats"], cohort)
+        trained = yield Task(state["w"], state["stats"], cohort)
+        assert trained is not None
         state = method.step(state, cohort, trained)
         divergence = None
         if run.divergence:
             pool = lab.pool(t, chosen)
-            centralised = SGD().step({}, pool, local(twin["sgd.w"], twin["sgd.stats"], pool))
-            divergence = measure.divergence(state["w"], centralised["w"])
-            state |= {"sgd.w": centralised["w"], "sgd.stats": centralised["stats"]}
+            centralised = yield Task(twin["sgd.w"], twin["sgd.stats"], pool)
+            assert centralised is not None
+            sgd = SGD().step({}, pool, centralised)
+            divergence = measure.divergence(state["w"], sgd["w"])
+            state |= {"sgd.w": sgd["w"], "sgd.stats": sgd["stats"]}
         loss = float((trained.loss * cohort.n).sum() / cohort.n.sum())
         scores = lab.test(state) if t % run.eval_every == 0 or t == run.rounds or not math.isfinite(loss) else None
         sent = len(chosen) * (tree.nbytes(state["w"]) + tree.nbytes(state["stats"]))
@@ -122,49 +197,59 @@ class _Laboratory:
     run: Run
     device: torch.device
     problem: Problem
+    initial: tuple[Tree, Tree]  # weights and statistics before the first round
     plan: Plan
     parts: list[NDArray[np.int64]]
     emd: NDArray[np.float64]  # (N,)
     x_test: Tensor
     y_test: Tensor
     classes: int
-    flops: float  # of a training step on one example
 
     @classmethod
-    def of(cls, run: Run, data: Dataset | None, device: str) -> _Laboratory:
-        """Load, split and move everything; all mistakes in a spec that need the data show here."""
+    def of(
+        cls,
+        run: Run,
+        data: Dataset | None,
+        device: str,
+        engine: Engine,
+        precision: Precision,
+        beside: _Laboratory | None = None,
+    ) -> _Laboratory:
+        """Load, split and move everything; all mistakes in a spec that need the data show here.
+
+        A run that trains `beside` another shares its tensors on the device.
+        """
         place = find_device(device)
+        check(engine, precision, place)
+        set_precision(precision, place)
         data = datasets.load(run.data) if data is None else data
-        x, y, parts = split(run, data)
+        parts = split(run, data)
         transform: Transform = data.transform if run.transform == "auto" else run.transform
         shape = transforms.output_shape(transform, data.shape)
         factory = models.find(run.model, data.name) if isinstance(run.model, str) else run.model
         model = with_seeded_dropout(models.build(factory, shape, len(data.classes), run.seed)).to(place)
-        counts = measure.counts(y, parts, len(data.classes))
+        counts = measure.counts(data.y, parts, len(data.classes))
+        problem = Problem(
+            model=model,
+            x=torch.from_numpy(data.x).to(place) if beside is None else beside.problem.x,
+            y=torch.from_numpy(data.y).to(place) if beside is None else beside.problem.y,
+            transform=transform,
+            weight_decay=run.weight_decay,
+            momentum=run.momentum,
+            half=precision == "bf16",
+        )
         return cls(
             run=run,
             device=place,
-            problem=Problem(
-                model=model,
-                x=torch.from_numpy(x).to(place),
-                y=torch.from_numpy(y).to(place),
-                transform=transform,
-                weight_decay=run.weight_decay,
-                momentum=run.momentum,
-            ),
+            problem=problem,
+            initial=weights(model),
             plan=Plan(run.epochs, run.batch, run.drop_last, transform, data.shape),
             parts=parts,
             emd=measure.emd(counts),
-            x_test=torch.from_numpy(data.x_test).to(place),
-            y_test=torch.from_numpy(data.y_test).to(place),
+            x_test=torch.from_numpy(data.x_test).to(place) if beside is None else beside.x_test,
+            y_test=torch.from_numpy(data.y_test).to(place) if beside is None else beside.y_test,
             classes=len(data.classes),
-            flops=threads.step_flops(model, shape, batch=1),
         )
-
-    def local(self, w: Tree, stats: Tree, cohort: Cohort) -> Trained:
-        """The way this run trains a cohort."""
-        with threads.for_steps_of(self.flops * cohort.index.shape[2]):
-            return loop.local(self.problem, w, stats, cohort)
 
     def sample(self, t: int) -> NDArray[np.int64]:
         """The clients of round t, in ascending order."""
@@ -192,19 +277,19 @@ class _Laboratory:
         return evaluate(self.problem, state["w"], state["stats"], self.x_test, self.y_test, self.classes)
 
 
-def split(run: Run, data: Dataset) -> tuple[NDArray[Any], NDArray[np.int64], list[NDArray[np.int64]]]:
-    """The training examples a run uses and the clients' indices into them."""
-    x, y, groups = data.x, data.y, data.groups
+def split(run: Run, data: Dataset) -> list[NDArray[np.int64]]:
+    """The clients' indices into the training set."""
+    used = np.arange(len(data.y))
     if run.examples is not None:
-        if run.examples > len(y):
-            raise FedskewError(f"examples = {run.examples}, but {data.name} has only {len(y)}; lower it")
-        used = np.sort(rng.stream(run.seed, "examples").choice(len(y), run.examples, replace=False))
-        x, y, groups = x[used], y[used], None if groups is None else groups[used]
-    parts = run.partition(y, rng.stream(run.seed, "partition"), groups)
+        if run.examples > len(data.y):
+            raise FedskewError(f"examples = {run.examples}, but {data.name} has only {len(data.y)}; lower it")
+        used = np.sort(rng.stream(run.seed, "examples").choice(len(data.y), run.examples, replace=False))
+    groups = None if data.groups is None else data.groups[used]
+    parts = run.partition(data.y[used], rng.stream(run.seed, "partition"), groups)
     empty = next((k for k, part in enumerate(parts) if len(part) == 0), None)
     if empty is not None:
         raise FedskewError(f"partition {run.partition}: client {empty} has no example; use fewer clients or min_size")
-    return x, y, parts
+    return parts if run.examples is None else [used[part] for part in parts]
 
 
 def find_device(name: str) -> torch.device:

@@ -35,6 +35,11 @@ def stack(trees: Iterable[Tree]) -> Tree:
     return apply(lambda *leaves: torch.stack(leaves), *trees)
 
 
+def part(stacked: Tree, clients: slice) -> Tree:
+    """Some clients of a stacked tree."""
+    return apply(lambda x: x[clients], stacked)
+
+
 def mean(stacked: Tree, n: Tensor) -> Tree:
     """The mean over clients weighted by their examples n (K,); integer leaves (counters) stay integers."""
     share = n.double() / n.double().sum()

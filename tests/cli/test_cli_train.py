@@ -51,6 +51,8 @@ def test_without_json_it_is_a_sentence():
         (["--model", "kws-cnn"], "choose another model"),
         (["--data", "cifar11"], "cifar11"),
         (["--device", "toaster"], "try auto or cpu"),
+        (["--engine", "steam"], "choose one of auto, stacked, threaded, loop"),
+        (["--precision", "bf16", "--device", "cpu"], "bf16 needs a GPU"),
     ],
 )
 def test_a_users_mistake_is_one_line_and_exit_2(args, says, capsys):

@@ -23,6 +23,7 @@ from fedskew.store import Entry, Store
 
 if TYPE_CHECKING:
     from fedskew.data.dataset import Dataset
+    from fedskew.engine.choose import Engine, Precision
 
 app = typer.Typer(
     name="runs",
@@ -173,6 +174,8 @@ def follow(
     *,
     data: Dataset | None = None,
     device: str = "auto",
+    engine: Engine | None = None,
+    precision: Precision | None = None,
     checkpoint_seconds: float = 5.0,
     as_json: bool = False,
 ) -> None:
@@ -183,7 +186,14 @@ def follow(
         console.note(f"run {id} is {entry.status} already; there is nothing to go on with")
     try:
         with orderly():
-            rows = store.advance(id, data=data, device=device, checkpoint_seconds=checkpoint_seconds)
+            rows = store.advance(
+                id,
+                data=data,
+                device=device,
+                engine=engine,
+                precision=precision,
+                checkpoint_seconds=checkpoint_seconds,
+            )
             for _ in progress(rows, entry.rounds, entry.name or id):
                 pass
     except (KeyboardInterrupt, SystemExit):

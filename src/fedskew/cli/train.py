@@ -12,6 +12,8 @@ from fedskew.cli import console
 from fedskew.errors import FedskewError
 
 HOW = "How it is carried out"
+ENGINE = "stacked (all clients in one computation), threaded (a client a thread), loop (one by one). [auto]"
+PRECISION = "Of a GPU's products: tf32, bf16, fp32. [tf32]"
 
 
 def _run(help: str, *names: str) -> Any:
@@ -47,6 +49,8 @@ def train(
     ] = None,
     seed: Annotated[int | None, _run("Decides every random choice. [0]")] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, ...", rich_help_panel=HOW)] = "auto",
+    engine: Annotated[str | None, typer.Option(help=ENGINE, rich_help_panel=HOW, show_default=False)] = None,
+    precision: Annotated[str | None, typer.Option(help=PRECISION, rich_help_panel=HOW, show_default=False)] = None,
     checkpoint_seconds: Annotated[
         float, typer.Option(help="Seconds between checkpoints; 0: after every round.", min=0, rich_help_panel=HOW)
     ] = 5.0,
@@ -64,10 +68,11 @@ def train(
     store = Store()
     id = store.create(Run(**(_read(config) if config else {}) | given))
     console.note(f"run {id}")
-    follow(store, id, device=device, checkpoint_seconds=checkpoint_seconds, as_json=as_json)
+    how: dict[str, Any] = {"device": device, "engine": engine, "precision": precision}
+    follow(store, id, **how, checkpoint_seconds=checkpoint_seconds, as_json=as_json)
 
 
-_NOT_THE_RUNS = {"config", "device", "checkpoint_seconds", "as_json"}
+_NOT_THE_RUNS = {"config", "device", "engine", "precision", "checkpoint_seconds", "as_json"}
 
 
 def _read(config: Path) -> dict[str, Any]:

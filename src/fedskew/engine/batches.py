@@ -82,6 +82,45 @@ def cohort(
     )
 
 
+def joined(cohorts: Sequence[Cohort]) -> Cohort:
+    """Several cohorts as one, padded to the longest and widest; the learning rate is the first one's."""
+    if len(cohorts) == 1:
+        return cohorts[0]
+    steps, widest = (max(c.index.shape[axis] for c in cohorts) for axis in (1, 2))
+
+    def padded(a: Tensor) -> Tensor:
+        room = a.new_zeros(a.shape[0], steps, widest, *a.shape[3:])
+        room[:, : a.shape[1], : a.shape[2]] = a
+        return room
+
+    draws = [c.draws for c in cohorts if c.draws is not None]
+    return Cohort(
+        clients=tuple(k for c in cohorts for k in c.clients),
+        n=torch.cat([c.n for c in cohorts]),
+        index=torch.cat([padded(c.index) for c in cohorts]),
+        mask=torch.cat([padded(c.mask) for c in cohorts]),
+        draws=torch.cat([padded(d) for d in draws]) if draws else None,
+        keys=torch.cat([c.keys for c in cohorts]),
+        lr=cohorts[0].lr,
+    )
+
+
+def parted(cohort: Cohort, at: int) -> tuple[Cohort, Cohort]:
+    """The first clients and the others."""
+    return tuple(  # type: ignore[return-value]
+        Cohort(
+            clients=cohort.clients[part],
+            n=cohort.n[part],
+            index=cohort.index[part],
+            mask=cohort.mask[part],
+            draws=None if cohort.draws is None else cohort.draws[part],
+            keys=cohort.keys[part],
+            lr=cohort.lr,
+        )
+        for part in (slice(None, at), slice(at, None))
+    )
+
+
 def _steps(
     plan: Plan, part: Index, generator: np.random.Generator
 ) -> tuple[Index, NDArray[np.bool_], NDArray[np.int16] | None]:

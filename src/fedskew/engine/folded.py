@@ -61,8 +61,10 @@ def _lower(module: nn.Module, name: str) -> list[Layer] | None:
 
 def _linear(module: Any, name: str) -> Layer:
     def layer(step: Step, x: Tensor) -> Tensor:
-        w = step.w[f"{name}weight"].transpose(1, 2)
-        return torch.bmm(x, w) if module.bias is None else torch.baddbmm(step.w[f"{name}bias"].unsqueeze(1), x, w)
+        w = step.w[f"{name}weight"].to(x.dtype).transpose(1, 2)
+        if module.bias is None:
+            return torch.bmm(x, w)
+        return torch.baddbmm(step.w[f"{name}bias"].to(x.dtype).unsqueeze(1), x, w)
 
     return layer
 
@@ -72,8 +74,8 @@ def _conv(module: Any, name: str) -> Layer | None:
         return None
 
     def layer(step: Step, x: Tensor) -> Tensor:
-        w = step.w[f"{name}weight"]
-        bias = None if module.bias is None else step.w[f"{name}bias"].flatten()
+        w = step.w[f"{name}weight"].to(x.dtype)
+        bias = None if module.bias is None else step.w[f"{name}bias"].to(x.dtype).flatten()
         return F.conv2d(x, w.flatten(0, 1), bias, module.stride, module.padding, module.dilation, groups=len(w))
 
     return layer
@@ -155,7 +157,6 @@ def _residual(module: Any, name: str) -> Layer:
 
 def _unchanged(module: Any, name: str) -> Layer:
     """A layer that treats every channel, or every number, alike."""
-
 
     def layer(step: Step, x: Tensor) -> Tensor:
         y: Tensor = module(x)

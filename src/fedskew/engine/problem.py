@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from fedskew.data.dataset import Transform
+from fedskew.engine.batches import Cohort
 from fedskew.tree import Tree
 
 
@@ -22,6 +23,16 @@ class Problem:
     weight_decay: float = 0.0
     momentum: float = 0.0
     dtype: torch.dtype = torch.float32
+    half: bool = False  # activations in bfloat16 (on a GPU); weights, their sums and the test stay as they are
+
+
+@dataclass(frozen=True)
+class Task:
+    """A cohort that is to be trained from these weights."""
+
+    w: Tree
+    stats: Tree
+    cohort: Cohort
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,9 @@ batch is padded; padding has no weight in the loss and in batch-norm statistics.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -15,78 +17,139 @@ from torch.nn.functional import cross_entropy
 from fedskew import tree
 from fedskew.data import transforms
 from fedskew.engine import folded, mapped
-from fedskew.engine.batches import Cohort
-from fedskew.engine.problem import Problem, Trained
+from fedskew.engine.batches import Cohort, joined
+from fedskew.engine.problem import Problem, Task, Trained
 from fedskew.tree import Tree
 
 Gradients = Callable[[folded.Step, Tensor, Tensor], tuple[Tree, Tensor]]
 
 
+@dataclass(frozen=True)
+class Cohorts:
+    """What training overwrites, step by step; rows are clients."""
+
+    w: Tree  # (K, ...)
+    stats: Tree  # (K, ...)
+    velocity: Tree  # (K, ...), empty without local momentum
+    total: Tensor  # (K,) summed training loss
+    rates: Tensor  # (K,) learning rates, in double precision
+
+    @classmethod
+    def of(cls, problem: Problem, w: Tree, stats: Tree, rates: Tensor) -> Cohorts:
+        """Before the first step; w and stats are (K, ...) and will be overwritten."""
+        velocity = tree.zeros_like(w) if problem.momentum else {}
+        return cls(w, stats, velocity, torch.zeros_like(rates), rates)
+
+
 def local(problem: Problem, w: Tree, stats: Tree, cohort: Cohort) -> Trained:
     """McMahan et al. 2017, Algorithm 1, ClientUpdate, for the whole cohort in one computation."""
-    k = len(cohort)
-    rates = torch.full((k,), cohort.lr, device=problem.x.device, dtype=problem.dtype)
-    return steps(problem, _repeated(w, k), _repeated(stats, k), cohort, rates)
+    return many(problem, [Task(w, stats, cohort)])[0]
 
 
-def steps(problem: Problem, w: Tree, stats: Tree, cohort: Cohort, rates: Tensor) -> Trained:
-    """Train from weights (K, ...) with learning rates (K,); the trees given are overwritten."""
-    gradients = gradients_of(problem)
-    velocity = tree.zeros_like(w) if problem.momentum else None
-    total = torch.zeros(len(rates), device=rates.device, dtype=torch.float64)
+def many(problem: Problem, tasks: Sequence[Task]) -> list[Trained]:
+    """Several cohorts, each from weights and with a learning rate of its own, in one computation."""
+    cohort = joined([task.cohort for task in tasks])
+    sizes = [len(task.cohort) for task in tasks]
+    rates = torch.cat([torch.full((k,), t.cohort.lr, dtype=torch.float64) for k, t in zip(sizes, tasks, strict=True)])
+    w, stats = (
+        tree.apply(lambda *leaves: torch.cat(leaves), *(repeated(a, k) for k, a in zip(sizes, trees, strict=True)))
+        for trees in ([t.w for t in tasks], [t.stats for t in tasks])
+    )
+    state = Cohorts.of(problem, w, stats, rates.to(problem.x.device))
+    ways = Ways(gradients_of(problem), inputs, descend)
     for s in range(cohort.index.shape[1]):
-        mask, index = cohort.mask[:, s], cohort.index[:, s]  # (K, B)
-        active = mask.any(dim=1)
-        x = batch(problem, cohort, s)
-        step = folded.Step(w, stats, dict(stats), mask, cohort.keys + s)
-        grads, losses = gradients(step, x, problem.y[index])
-        total += losses
-        _descend(problem, w, grads, velocity, rates * active)
-        stats = tree.apply(lambda new, old, a=active: torch.where(_along(a, new), new, old), step.new_stats, stats)
-    return Trained(w, stats, total / cohort.mask.sum(dim=(1, 2)))
+        drawn = None if cohort.draws is None else cohort.draws[:, s]
+        step(problem, ways, state, cohort.index[:, s], cohort.mask[:, s], drawn, cohort.keys + s)
+    return apart(Trained(state.w, state.stats, state.total / cohort.mask.sum(dim=(1, 2))), sizes)
 
 
-def batch(problem: Problem, cohort: Cohort, s: int) -> Tensor:
-    """The examples of step s as the network sees them, (K, B, ...)."""
-    index = cohort.index[:, s]
-    drawn = None if cohort.draws is None else cohort.draws[:, s].flatten(0, 1)
-    x = transforms.training(problem.transform, problem.x[index.flatten()], drawn, problem.dtype)
+def apart(trained: Trained, sizes: Sequence[int]) -> list[Trained]:
+    """The rows of each task."""
+    ends = list(itertools.accumulate(sizes, initial=0))
+    return [
+        Trained(tree.part(trained.w, p), tree.part(trained.stats, p), trained.loss[p])
+        for p in map(slice, ends[:-1], ends[1:])
+    ]
+
+
+@dataclass(frozen=True)
+class Ways:
+    """The parts of a step for which a device may have its own."""
+
+    gradients: Gradients
+    examples: Callable[[Problem, Tensor, Tensor | None], Tensor]
+    descend: Callable[[Problem, Cohorts, Tree, Tensor], None]
+
+
+def step(
+    problem: Problem,
+    ways: Ways,
+    state: Cohorts,
+    index: Tensor,  # (K, B)
+    mask: Tensor,  # (K, B)
+    drawn: Tensor | None,  # (K, B, 3)
+    keys: Tensor,  # (K,)
+) -> None:
+    """One step of local SGD for every client, in place."""
+    active = mask.any(dim=1)
+    at = folded.Step(state.w, state.stats, dict(state.stats), mask, keys)
+    grads, losses = ways.gradients(at, ways.examples(problem, index, drawn), problem.y[index])
+    state.total.add_(losses)
+    ways.descend(problem, state, grads, active)
+    for name, old in state.stats.items():
+        old.copy_(torch.where(along(active, old), at.new_stats[name], old))
+
+
+def inputs(problem: Problem, index: Tensor, drawn: Tensor | None) -> Tensor:
+    """The examples of a step as the network sees them, (K, B, ...)."""
+    flat = None if drawn is None else drawn.flatten(0, 1)
+    x = transforms.training(problem.transform, problem.x[index.flatten()], flat, problem.dtype)
     return x.reshape(*index.shape, *x.shape[1:])
 
 
 def gradients_of(problem: Problem) -> Gradients:
     """The faster form where every layer has one, else torch's vmap over any network."""
     forward = folded.lower(problem.model)
-    if forward is None:
-        return mapped.gradients_of(problem.model)
+    return mapped.gradients_of(problem.model) if forward is None else through(forward)
 
-    def gradients(step: folded.Step, x: Tensor, y: Tensor) -> tuple[Tree, Tensor]:
-        leaves = {name: leaf.detach().requires_grad_() for name, leaf in step.w.items()}
+
+def through(forward: folded.Layer) -> Gradients:
+    """Gradients by autograd through a network with a client axis; clients do not mix, so their losses are summed."""
+
+    def gradients(at: folded.Step, x: Tensor, y: Tensor) -> tuple[Tree, Tensor]:
+        leaves = {name: leaf.detach().requires_grad_() for name, leaf in at.w.items()}
         with torch.enable_grad():
-            logits = forward(folded.Step(leaves, step.stats, step.new_stats, step.mask, step.keys), x)
-            each = cross_entropy(logits.flatten(0, 1), y.flatten(), reduction="none").view(y.shape) * step.mask
-            loss = (each.sum(dim=1) / step.mask.sum(dim=1).clamp_min(1)).sum()  # clients do not mix
+            logits = forward(folded.Step(leaves, at.stats, at.new_stats, at.mask, at.keys), x)
+            each = cross_entropy(widened(logits).flatten(0, 1), y.flatten(), reduction="none").view(y.shape) * at.mask
+            loss = (each.sum(dim=1) / at.mask.sum(dim=1).clamp_min(1)).sum()
         grads = torch.autograd.grad(loss, list(leaves.values()))
         return dict(zip(leaves, grads, strict=True)), each.detach().sum(dim=1)
 
     return gradients
 
 
-def _descend(problem: Problem, w: Tree, grads: Tree, velocity: Tree | None, rates: Tensor) -> None:
+def descend(problem: Problem, state: Cohorts, grads: Tree, active: Tensor) -> None:
     """torch.optim.SGD's step for every client, in place."""
-    for name, leaf in w.items():
+    rates = (state.rates * active).to(next(iter(state.w.values())).dtype)
+    for name, leaf in state.w.items():
         g = grads[name]
         if problem.weight_decay:
             g = g.add(leaf, alpha=problem.weight_decay)
-        if velocity is not None:
-            g = velocity[name].mul_(problem.momentum).add_(g)
-        leaf.addcmul_(g, _along(rates, g), value=-1)
+        if state.velocity:
+            g = state.velocity[name].mul_(problem.momentum).add_(g)
+        leaf.addcmul_(g, along(rates, g), value=-1)
 
 
-def _repeated(a: Tree, k: int) -> Tree:
+def widened(logits: Tensor) -> Tensor:
+    """At least single precision: a softmax in half precision loses too much."""
+    return logits.float() if logits.dtype in (torch.bfloat16, torch.float16) else logits
+
+
+def repeated(a: Tree, k: int) -> Tree:
+    """K copies of a tree, stacked."""
     return tree.apply(lambda x: x.expand(k, *x.shape).clone(), a)
 
 
-def _along(a: Tensor, like: Tensor) -> Tensor:
+def along(a: Tensor, like: Tensor) -> Tensor:
     """(K,) shaped to meet (K, ...)."""
     return a.reshape(-1, *[1] * (like.dim() - 1))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import platform
+from dataclasses import dataclass
 from importlib.metadata import version
 
 import numpy as np
@@ -11,6 +12,7 @@ import torch
 
 from fedskew.data import datasets
 from fedskew.data.dataset import Dataset
+from fedskew.engine.choose import Engine, Precision
 from fedskew.experiment import Run, find_device, split
 
 
@@ -21,17 +23,27 @@ def loaded(run: Run, data: Dataset | None) -> Dataset:
 
 def fingerprint(run: Run, data: Dataset) -> dict[str, str]:
     """sha256 of the data and of the split, which also depends on a split file and on numpy's streams."""
-    _, _, parts = split(run, data)
+    parts = split(run, data)
     digest = hashlib.sha256(np.fromiter(map(len, parts), np.int64).tobytes())
     for part in parts:
         digest.update(np.ascontiguousarray(part, np.int64).data)
     return {"data": data.fingerprint(), "partition": digest.hexdigest()}
 
 
-def environment(device: str) -> dict[str, str | int]:
-    """Where rows are bit-identical: the same versions, device and, on a CPU, threads and instructions."""
-    place = find_device(device)
+@dataclass(frozen=True)
+class How:
+    """The arguments of `train` that do not belong to the spec."""
+
+    device: str
+    engine: Engine
+    precision: Precision
+
+
+def environment(how: How) -> dict[str, str | int]:
+    """Where rows are bit-identical: the same versions, engine, device and, on a CPU, threads and instructions."""
+    place = find_device(how.device)
     versions: dict[str, str | int] = {package: version(package) for package in ("fedskew", "torch", "numpy")}
+    versions |= {"engine": how.engine, "precision": how.precision}
     if place.type == "cuda":
         return versions | {"device": f"cuda ({torch.cuda.get_device_name(place)})"}
     cpu = f"{place.type} ({platform.machine()}, {torch.backends.cpu.get_cpu_capability()})"

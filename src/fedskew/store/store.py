@@ -21,6 +21,7 @@ from fedskew.store.entry import QUERY, Entry, checked_id, checkpoint_name, diffe
 
 if TYPE_CHECKING:  # torch is imported by the methods that train, so that reading starts fast
     from fedskew.data.dataset import Dataset
+    from fedskew.engine.choose import Engine, Precision
     from fedskew.experiment import Row, Run
     from fedskew.store.checkpoints import State
 
@@ -112,9 +113,19 @@ class Store:
             raise FedskewError(f"run {entry.id} was started with another spec: {listed}; start a new run")
 
     def advance(
-        self, id: str, *, data: Dataset | None = None, device: str = "auto", checkpoint_seconds: float = 5.0
+        self,
+        id: str,
+        *,
+        data: Dataset | None = None,
+        device: str = "auto",
+        engine: Engine | None = None,
+        precision: Precision | None = None,
+        checkpoint_seconds: float = 5.0,
     ) -> Generator[Row, None, None]:
-        """Train a run to its end, from its start or where it stopped; a run that is over gives no row."""
+        """Train a run to its end, from its start or where it stopped; a run that is over gives no row.
+
+        A resumed run keeps the engine and the precision it was started with unless others are given.
+        """
         from fedskew.experiment import Run
         from fedskew.store import origin
         from fedskew.store.recording import Recording, record
@@ -127,12 +138,16 @@ class Store:
             run = Run(**entry.spec)
             data = origin.loaded(run, data)
             _same_data(entry, run, origin.fingerprint(run, data))
-            here = origin.environment(device)
+            before = entry.environment
+            how = origin.How(
+                device, engine or before.get("engine", "auto"), precision or before.get("precision", "tf32")
+            )
+            here = origin.environment(how)
             _same_place(entry, here)
             with database.transaction(db):
                 db.execute("UPDATE runs SET environment = ? WHERE id = ?", (json.dumps(here), id))
             recording = Recording(db, self.path, id, self._home(id), run.rounds, checkpoint_seconds)
-            yield from record(recording, run, data, device)
+            yield from record(recording, run, data, how)
 
     def delete(self, id: str) -> None:
         """Remove a run, its rows and its checkpoints; refused while it is being trained."""

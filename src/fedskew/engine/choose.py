@@ -1,0 +1,104 @@
+"""The way cohorts are trained: picked by device and shape, or by the user."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Literal
+
+import torch
+
+from fedskew import tree
+from fedskew.data.transforms import output_shape
+from fedskew.engine import loop, stacked, threaded, threads
+from fedskew.engine.batches import parted
+from fedskew.engine.pick import pick
+from fedskew.engine.problem import Problem, Task, Trained
+from fedskew.errors import FedskewError
+
+Engine = Literal["auto", "stacked", "threaded", "loop"]
+Precision = Literal["tf32", "bf16", "fp32"]
+Many = Callable[[Sequence[Task]], list[Trained]]
+
+ENGINES: tuple[Engine, ...] = ("auto", "stacked", "threaded", "loop")
+PRECISIONS: tuple[Precision, ...] = ("tf32", "bf16", "fp32")
+ONE_BY_ONE = {"threaded": threaded.local, "loop": loop.local}
+
+
+def check(engine: str, precision: str, device: torch.device) -> None:
+    """Refuse what this device cannot do."""
+    if engine not in ENGINES:
+        raise FedskewError(f"engine {engine!r} is not known: choose one of {', '.join(ENGINES)}")
+    if precision not in PRECISIONS:
+        raise FedskewError(f"precision {precision!r} is not known: choose one of {', '.join(PRECISIONS)}")
+    gpu = device.type == "cuda"
+    if engine == "threaded" and gpu:
+        raise FedskewError("engine threaded is for a CPU; on a GPU use stacked or auto")
+    if precision == "bf16" and not (gpu and engine in ("auto", "stacked")):
+        raise FedskewError(
+            f"precision bf16 needs a GPU and the stacked engine, not {device.type} and {engine}; use tf32"
+        )
+
+
+def set_precision(precision: Precision, device: torch.device) -> None:
+    """How a GPU multiplies single precision: rounded to TF32 (19 bits) unless all of it is asked for."""
+    if device.type == "cuda":
+        torch.set_float32_matmul_precision("highest" if precision == "fp32" else "high")
+        torch.backends.cudnn.allow_tf32 = precision != "fp32"
+
+
+def many_of(problem: Problem, engine: Engine) -> Many:
+    """`many(tasks)` for this problem: every cohort trained, in one computation where that is the faster way."""
+    if problem.x.is_cuda and engine != "loop":
+        from fedskew.engine.graphed import Graphed
+
+        return Fitting(Graphed(problem))
+    flops = threads.step_flops(problem.model, _input_shape(problem), batch=1)
+
+    def many(tasks: Sequence[Task]) -> list[Trained]:
+        batch = max(task.cohort.index.shape[2] for task in tasks)
+        way = pick(problem, tasks[0].cohort) if engine == "auto" and not problem.x.is_cuda else engine
+        if way in ONE_BY_ONE:
+            with threads.for_steps_of(flops * batch if way == "loop" else threads.SMALL_STEP):
+                return [ONE_BY_ONE[way](problem, task.w, task.stats, task.cohort) for task in tasks]
+        with threads.for_steps_of(flops * batch):
+            return stacked.many(problem, tasks)
+
+    return many
+
+
+class Fitting:
+    """Halves a cohort that does not fit the device's memory; clients are independent, so the result is the same."""
+
+    def __init__(self, many: Many) -> None:
+        self.many = many
+        self.most = 1 << 62  # clients known to fit
+
+    def __call__(self, tasks: Sequence[Task]) -> list[Trained]:
+        """All tasks in as few goes as memory allows."""
+        clients = sum(len(task.cohort) for task in tasks)
+        if clients <= self.most:
+            try:
+                return self.many(tasks)
+            except torch.OutOfMemoryError:
+                if clients == 1:
+                    raise FedskewError("one client does not fit the GPU's memory; lower batch") from None
+                self.most = (clients + 1) // 2
+            self._forget()
+        if len(tasks) > 1:
+            half = len(tasks) // 2
+            return self(tasks[:half]) + self(tasks[half:])
+        task = tasks[0]
+        first, rest = parted(task.cohort, min(self.most, clients - 1))
+        (a,), (b,) = (self([Task(task.w, task.stats, part)]) for part in (first, rest))
+        w, stats = (tree.apply(lambda x, y: torch.cat([x, y]), *pair) for pair in ((a.w, b.w), (a.stats, b.stats)))
+        return [Trained(w, stats, torch.cat([a.loss, b.loss]))]
+
+    def _forget(self) -> None:
+        programs = getattr(self.many, "programs", None)
+        if programs is not None:
+            programs.clear()
+        torch.cuda.empty_cache()
+
+
+def _input_shape(problem: Problem) -> tuple[int, ...]:
+    return output_shape(problem.transform, tuple(problem.x.shape[1:]))

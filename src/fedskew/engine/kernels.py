@@ -1,0 +1,326 @@
+"""Triton kernels for K clients at once on a GPU: convolution with its two gradients, max-pooling, CIFAR's input.
+
+Activations are (K, B, H, W, C), weights (K, kh, kw, C, O). A convolution is an implicit matrix product: for each kernel
+row the kw C numbers under it lie side by side in memory, so a block of output pixels needs one strided load a row and
+chunk. Sums are split in a fixed way and added in a fixed order: the same numbers come out every time.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+
+@triton.jit
+def _conv_kernel(
+    x, w, bias, y, B, ph, pw,
+    H: tl.constexpr, W: tl.constexpr, Ho: tl.constexpr, Wo: tl.constexpr,
+    C: tl.constexpr, O: tl.constexpr, KH: tl.constexpr, KW: tl.constexpr,
+    BM: tl.constexpr, BK: tl.constexpr, BO: tl.constexpr, RELU: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    k = tl.program_id(1).to(tl.int64)
+    m = tl.program_id(0) * BM + tl.arange(0, BM)
+    o = tl.program_id(2) * BO + tl.arange(0, BO)
+    inside = m < B * Ho * Wo
+    b, pixel = m // (Ho * Wo), m % (Ho * Wo)
+    row0, column0 = pixel // Wo - ph, (pixel % Wo - pw) * C
+    x += k * B * H * W * C
+    w += k * KH * KW * C * O
+    total = tl.zeros((BM, BO), dtype=tl.float32)
+    for t0 in range(0, KH * KW * C, BK):
+        t = t0 + tl.arange(0, BK)  # a number under the kernel: its row, and its place in the row
+        row = row0[:, None] + (t // (KW * C))[None, :]
+        at = column0[:, None] + (t % (KW * C))[None, :]
+        is_there = inside[:, None] & (row >= 0) & (row < H) & (at >= 0) & (at < W * C) & (t < KH * KW * C)[None, :]
+        patch = tl.load(x + (b * H)[:, None] * W * C + row * W * C + at, mask=is_there, other=0.0)
+        weight = tl.load(w + t[:, None] * O + o[None, :], mask=(t < KH * KW * C)[:, None] & (o < O)[None, :], other=0.0)
+        total = tl.dot(patch, weight, total, input_precision=PRECISION)
+    total += tl.load(bias + k * O + o, mask=o < O, other=0.0)[None, :]
+    if RELU:
+        total = tl.maximum(total, 0.0)
+    out = y + k * B * Ho * Wo * O + m[:, None] * O + o[None, :]
+    tl.store(out, total.to(y.dtype.element_ty), mask=inside[:, None] & (o < O)[None, :])
+
+
+@triton.jit
+def _weight_gradient_kernel(
+    x, x_low, dy, dy_low, dw, db, K, B, ph, pw,
+    H: tl.constexpr, W: tl.constexpr, Ho: tl.constexpr, Wo: tl.constexpr,
+    C: tl.constexpr, O: tl.constexpr, KH: tl.constexpr, KW: tl.constexpr,
+    BT: tl.constexpr, BP: tl.constexpr, BO: tl.constexpr, STEPS: tl.constexpr,
+    HALVES: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    tiles: tl.constexpr = (KH * KW * C + BT - 1) // BT
+    tile, k, part = tl.program_id(0), tl.program_id(1).to(tl.int64), tl.program_id(2)
+    t = (tile % tiles) * BT + tl.arange(0, BT)
+    o = (tile // tiles) * BO + tl.arange(0, BO)
+    total = tl.zeros((BT, BO), dtype=tl.float32)
+    column_total = tl.zeros((BO,), dtype=tl.float32)
+    for i in range(STEPS):
+        m = (part * STEPS + i) * BP + tl.arange(0, BP)
+        inside = m < B * Ho * Wo
+        b, pixel = m // (Ho * Wo), m % (Ho * Wo)
+        row = (pixel // Wo - ph)[:, None] + (t // (KW * C))[None, :]
+        at = ((pixel % Wo - pw) * C)[:, None] + (t % (KW * C))[None, :]
+        is_there = inside[:, None] & (row >= 0) & (row < H) & (at >= 0) & (at < W * C) & (t < KH * KW * C)[None, :]
+        here = k * B * H * W * C + (b * H)[:, None] * W * C + row * W * C + at
+        above_is = inside[:, None] & (o < O)[None, :]
+        there = k * B * Ho * Wo * O + m[:, None] * O + o[None, :]
+        patch = tl.load(x + here, mask=is_there, other=0.0)
+        above = tl.load(dy + there, mask=above_is, other=0.0)
+        total = tl.dot(tl.trans(patch), above, total, input_precision=PRECISION)
+        column_total += tl.sum(above.to(tl.float32), axis=0)
+        if HALVES:
+            above_rest = tl.load(dy_low + there, mask=above_is, other=0.0)
+            total = tl.dot(tl.trans(patch), above_rest, total)
+            patch_rest = tl.load(x_low + here, mask=is_there, other=0.0)
+            total = tl.dot(tl.trans(patch_rest), above, total)
+            column_total += tl.sum(above_rest.to(tl.float32), axis=0)
+    place = (part * K + k) * KH * KW * C
+    tl.store(dw + (place + t)[:, None] * O + o[None, :], total, mask=(t < KH * KW * C)[:, None] & (o < O)[None, :])
+    if tile % tiles == 0:
+        tl.store(db + (part * K + k) * O + o, column_total, mask=o < O)
+
+
+@triton.jit
+def _pool_kernel(
+    x, y, winner, n,
+    H: tl.constexpr, W: tl.constexpr, Ho: tl.constexpr, Wo: tl.constexpr,
+    C: tl.constexpr, SIZE: tl.constexpr, STRIDE: tl.constexpr, PAD: tl.constexpr, BLOCK: tl.constexpr,
+    WIDE: tl.constexpr,
+):  # fmt: skip
+    i = (tl.program_id(0).to(tl.int64) if WIDE else tl.program_id(0)) * BLOCK + tl.arange(0, BLOCK)
+    c, column, row, image = i % C, (i // C) % Wo, (i // (C * Wo)) % Ho, i // (C * Wo * Ho)
+    best = tl.full((BLOCK,), float("-inf"), dtype=tl.float32)
+    which = tl.zeros((BLOCK,), dtype=tl.int32)
+    for r in tl.static_range(SIZE):
+        for s in tl.static_range(SIZE):
+            h, w = row * STRIDE - PAD + r, column * STRIDE - PAD + s
+            ok = (i < n) & (h >= 0) & (h < H) & (w >= 0) & (w < W)
+            value = tl.load(x + ((image * H + h) * W + w) * C + c, mask=ok, other=float("-inf")).to(tl.float32)
+            which = tl.where(value > best, r * SIZE + s, which)
+            best = tl.maximum(value, best)
+    tl.store(y + i, best.to(y.dtype.element_ty), mask=i < n)
+    tl.store(winner + i, which.to(tl.uint8), mask=i < n)
+
+
+@triton.jit
+def _pool_gradient_kernel(
+    dy, y, winner, dx, n,
+    H: tl.constexpr, W: tl.constexpr, Ho: tl.constexpr, Wo: tl.constexpr,
+    C: tl.constexpr, SIZE: tl.constexpr, STRIDE: tl.constexpr, PAD: tl.constexpr, BLOCK: tl.constexpr,
+    WIDE: tl.constexpr,
+):  # fmt: skip
+    """Each input looks at the windows over it; a window's gradient passes where the output was positive (ReLU)."""
+    i = (tl.program_id(0).to(tl.int64) if WIDE else tl.program_id(0)) * BLOCK + tl.arange(0, BLOCK)
+    c, w, h, image = i % C, (i // C) % W, (i // (C * W)) % H, i // (C * W * H)
+    total = tl.zeros((BLOCK,), dtype=tl.float32)
+    for a in tl.static_range((SIZE + STRIDE - 1) // STRIDE):
+        for b in tl.static_range((SIZE + STRIDE - 1) // STRIDE):
+            row, column = (h + PAD) // STRIDE - a, (w + PAD) // STRIDE - b
+            r, s = h + PAD - row * STRIDE, w + PAD - column * STRIDE
+            ok = (i < n) & (row >= 0) & (row < Ho) & (column >= 0) & (column < Wo) & (r < SIZE) & (s < SIZE)
+            at = ((image * Ho + row) * Wo + column) * C + c
+            won = tl.load(winner + at, mask=ok, other=255).to(tl.int32) == r * SIZE + s
+            positive = tl.load(y + at, mask=ok & won, other=0.0) > 0
+            total += tl.load(dy + at, mask=ok & won & positive, other=0.0).to(tl.float32)
+    tl.store(dx + i, total.to(dx.dtype.element_ty), mask=i < n)
+
+
+@triton.jit
+def _image_kernel(
+    x, index, draws, y, H, W, h, w, floor,
+    C: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """One image: crop, flip and standardise by its own mean and deviation; (n, C, H, W) bytes to (K B, h, w, C)."""
+    i = tl.program_id(0).to(tl.int64)
+    e = tl.arange(0, BLOCK)
+    inside = e < h * w * C
+    c, column, row = e % C, (e // C) % w, e // (C * w)
+    top, left, flip = tl.load(draws + i * 3), tl.load(draws + i * 3 + 1), tl.load(draws + i * 3 + 2)
+    column = tl.where(flip > 0, w - 1 - column, column)
+    source = tl.load(index + i) * C * H * W + (c * H + top + row) * W + left + column
+    value = tl.load(x + source, mask=inside, other=0).to(tl.float32)
+    mean = tl.sum(value) / (h * w * C)
+    centred = tl.where(inside, value - mean, 0.0)
+    deviation = tl.sqrt(tl.sum(centred * centred) / (h * w * C))
+    tl.store(y + i * h * w * C + e, (centred / tl.maximum(deviation, floor)).to(y.dtype.element_ty), mask=inside)
+
+
+@triton.jit
+def _halves_kernel(x, high, low, n, BLOCK: tl.constexpr):
+    i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    value = tl.load(x + i, mask=i < n, other=0.0)
+    rounded = value.to(tl.bfloat16)
+    tl.store(high + i, rounded, mask=i < n)
+    tl.store(low + i, (value - rounded.to(tl.float32)).to(tl.bfloat16), mask=i < n)
+
+
+@triton.jit
+def _descend_kernel(
+    w, g, velocity, rates, active, n, momentum, weight_decay,
+    MOMENTUM: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """w -= rate (g + decay w), with torch.optim.SGD's momentum; a client without a batch stays as it is."""
+    k = tl.program_id(1).to(tl.int64)
+    if tl.load(active + k):
+        i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+        at = k * n + i
+        value = tl.load(w + at, mask=i < n)
+        step = tl.load(g + at, mask=i < n) + weight_decay * value
+        if MOMENTUM:
+            step += momentum * tl.load(velocity + at, mask=i < n)
+            tl.store(velocity + at, step, mask=i < n)
+        tl.store(w + at, value - tl.load(rates + k).to(tl.float32) * step, mask=i < n)
+
+
+def descend(
+    w: Tensor, g: Tensor, velocity: Tensor | None, rates: Tensor, active: Tensor, momentum: float, weight_decay: float
+) -> None:
+    """One step of local SGD for a leaf (K, ...) of every client, in place."""
+    n = w[0].numel()
+    kept = w if velocity is None else velocity
+    _descend_kernel[(triton.cdiv(n, 1024), len(w))](
+        w, g.contiguous(), kept, rates, active, n, momentum, weight_decay, MOMENTUM=velocity is not None, BLOCK=1024
+    )
+
+
+def images(x: Tensor, index: Tensor, draws: Tensor, shape: tuple[int, int], dtype: torch.dtype) -> Tensor:
+    """The crop-flip transform of x[index] for index (K, B), as (K, B, h, w, C)."""
+    (_, c, height, width), (h, w) = x.shape, shape
+    y = torch.empty(*index.shape, h, w, c, device=x.device, dtype=dtype)
+    block = triton.next_power_of_2(h * w * c)
+    floor = (h * w * c) ** -0.5
+    _image_kernel[(index.numel(),)](x, index, draws, y, height, width, h, w, floor, C=c, BLOCK=block, num_warps=4)
+    return y
+
+
+def _convolve(x: Tensor, w: Tensor, bias: Tensor, padding: tuple[int, int], relu: bool) -> Tensor:
+    k, b, h, wd, c = x.shape
+    _, kh, kw, _, o = w.shape
+    ho, wo = h + 2 * padding[0] - kh + 1, wd + 2 * padding[1] - kw + 1
+    y = torch.empty(k, b, ho, wo, o, device=x.device, dtype=x.dtype)
+    pixels, taps = b * ho * wo, kh * kw * c
+    half = x.dtype == torch.bfloat16
+    bm = 64 if pixels < 512 else 256 if pixels >= 8192 and not half and taps > 256 else 128
+    bk = 16 if taps <= 128 else 64 if half else 32  # 75 numbers under a 5x5x3 kernel: five times sixteen
+    bo = min(64, max(16, triton.next_power_of_2(o)))
+    grid = (triton.cdiv(pixels, bm), k, triton.cdiv(o, bo))
+    _conv_kernel[grid](
+        x, w, bias, y, b, *padding, H=h, W=wd, Ho=ho, Wo=wo,
+        C=c, O=o, KH=kh, KW=kw, BM=bm, BK=bk, BO=bo, RELU=relu, PRECISION=_precision(),
+        num_warps=8 if bm >= 128 else 4, num_stages=3,
+    )  # fmt: skip
+    return y
+
+
+def _weight_gradient(x: Tensor, dy: Tensor, kh: int, kw: int, padding: tuple[int, int]) -> tuple[Tensor, Tensor]:
+    k, b, h, wd, c = x.shape
+    _, _, ho, wo, o = dy.shape
+    taps = kh * kw * c
+    bt = min(128 if taps <= 128 else 64, max(16, triton.next_power_of_2(taps)))
+    bo = min(64, max(16, triton.next_power_of_2(o)))
+    tiles = triton.cdiv(taps, bt) * triton.cdiv(o, bo)
+    halves = x.dtype == torch.float32 and _precision() == "tf32"
+    pixels, bp = b * ho * wo, 64 if x.dtype == torch.float32 else 128
+    parts = max(1, min(triton.cdiv(pixels, 4 * bp), triton.cdiv(528, tiles * k)))  # four blocks a processor
+    steps = triton.cdiv(triton.cdiv(pixels, parts), bp)
+    parts = triton.cdiv(pixels, steps * bp)
+    dw = torch.empty(parts, k, kh, kw, c, o, device=x.device)
+    db = torch.empty(parts, k, o, device=x.device)
+    (x, x_low), (dy, dy_low) = (_halves(x), _halves(dy)) if halves else ((x, x), (dy, dy))
+    _weight_gradient_kernel[(tiles, k, parts)](
+        x, x_low, dy, dy_low, dw, db, k, b, *padding, H=h, W=wd, Ho=ho, Wo=wo,
+        C=c, O=o, KH=kh, KW=kw, BT=bt, BP=bp, BO=bo, STEPS=steps, HALVES=halves, PRECISION=_precision(),
+        num_warps=4, num_stages=2,
+    )  # fmt: skip
+    return (dw[0], db[0]) if parts == 1 else (dw.sum(dim=0), db.sum(dim=0))
+
+
+def _precision() -> str:
+    return "ieee" if torch.get_float32_matmul_precision() == "highest" else "tf32"
+
+
+def _halves(x: Tensor) -> tuple[Tensor, Tensor]:
+    """x as a sum of two bfloat16, good to 16 bits (TF32 keeps 11).
+
+    A weight gradient sums over pixels, and tensor cores take numbers that lie in that order in 16 bits only.
+    """
+    high, low = (torch.empty(x.shape, device=x.device, dtype=torch.bfloat16) for _ in range(2))
+    _halves_kernel[(triton.cdiv(x.numel(), 2048),)](x, high, low, x.numel(), BLOCK=2048)
+    return high, low
+
+
+class ConvReluPool(torch.autograd.Function):
+    """maxpool(relu(conv(x))) for K clients: (K, B, H, W, C) -> (K, B, H', W', O); weights are (K, O, C, kh, kw)."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, w: Tensor, bias: Tensor, padding: tuple[int, int], pool: tuple[int, int, int]
+    ) -> Tensor:
+        """Keeps the input, the pooled output and which input won each window."""
+        y = _convolve(x, _laid_out(w.permute(0, 3, 4, 2, 1), x), bias, padding, relu=True)
+        size, stride, pad = pool
+        k, b, h, wd, o = y.shape
+        ho, wo = (h + 2 * pad - size) // stride + 1, (wd + 2 * pad - size) // stride + 1
+        pooled = torch.empty(k, b, ho, wo, o, device=x.device, dtype=x.dtype)
+        winner = torch.empty(pooled.shape, device=x.device, dtype=torch.uint8)
+        n = pooled.numel()
+        _pool_kernel[(triton.cdiv(n, 1024),)](
+            y, pooled, winner, n, H=h, W=wd, Ho=ho, Wo=wo, C=o,
+            SIZE=size, STRIDE=stride, PAD=pad, BLOCK=1024, WIDE=y.numel() >= 2**31,
+        )  # fmt: skip
+        ctx.save_for_backward(x, w, pooled, winner)
+        ctx.padding, ctx.pool, ctx.before_pool = padding, pool, y.shape
+        return pooled
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, Tensor, Tensor, None, None]:
+        """Through the pool and ReLU, then to the input (if anyone asks) and to the weights."""
+        x, w, pooled, winner = ctx.saved_tensors
+        (size, stride, pad), (k, _, h, wd, o) = ctx.pool, ctx.before_pool
+        dy = torch.empty(ctx.before_pool, device=x.device, dtype=x.dtype)
+        n = dy.numel()
+        _pool_gradient_kernel[(triton.cdiv(n, 1024),)](
+            grads[0].contiguous(), pooled, winner, dy, n, H=h, W=wd, Ho=pooled.shape[2], Wo=pooled.shape[3], C=o,
+            SIZE=size, STRIDE=stride, PAD=pad, BLOCK=1024, WIDE=n >= 2**31,
+        )  # fmt: skip
+        kh, kw = w.shape[3:]
+        dw, db = _weight_gradient(x, dy, kh, kw, ctx.padding)
+        dx = None
+        if ctx.needs_input_grad[0]:
+            turned = _laid_out(w.flip(3, 4).permute(0, 3, 4, 1, 2), x)
+            nothing = torch.zeros(k, x.shape[4], device=x.device)
+            dx = _convolve(dy, turned, nothing, (kh - 1 - ctx.padding[0], kw - 1 - ctx.padding[1]), relu=False)
+        return dx, dw.permute(0, 4, 3, 1, 2), db, None, None
+
+
+def _laid_out(w: Tensor, like: Tensor) -> Tensor:
+    """Contiguous and of the activations' type, in one copy."""
+    return torch.empty(w.shape, device=w.device, dtype=like.dtype).copy_(w)
+
+
+class Linear(torch.autograd.Function):
+    """K linear layers at once, (K, B, F) -> (K, B, O), whose weight gradient leaves half precision unrounded."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, w: Tensor, bias: Tensor) -> Tensor:
+        """Weights (K, O, F) and bias (K, O) in single precision."""
+        weight = w.to(x.dtype)
+        ctx.save_for_backward(x, weight)
+        return torch.baddbmm(bias.to(x.dtype).unsqueeze(1), x, weight.transpose(1, 2))
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, Tensor, Tensor]:
+        """To the input (if anyone asks), the weights and the bias."""
+        x, weight = ctx.saved_tensors
+        dy = grads[0]
+        dx = torch.bmm(dy, weight) if ctx.needs_input_grad[0] else None
+        if x.dtype == torch.float32:
+            return dx, torch.bmm(dy.transpose(1, 2), x), dy.sum(dim=1)
+        dw = torch.bmm(dy.transpose(1, 2), x, out_dtype=torch.float32)
+        return dx, dw, dy.sum(dim=1, dtype=torch.float32)

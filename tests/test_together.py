@@ -1,0 +1,81 @@
+"""Several runs as one: each has the rows that it would have alone."""
+
+import pytest
+import torch
+
+from fedskew import Run, train
+from fedskew.engine import choose, stacked
+from fedskew.engine.problem import Trained
+from fedskew.errors import FedskewError
+from fedskew.experiment import train_together
+
+SMALL = {"data": "digits", "model": "softmax", "batch": 10, "rounds": 3}
+
+
+def rows_of(runs, **how):
+    rows = [[] for _ in runs]
+    for i, row in train_together(runs, **how):
+        rows[i].append(row)
+    return rows
+
+
+@pytest.mark.parametrize("engine", ["stacked", "threaded", "loop", "auto"])
+def test_fused_rows_are_those_of_each_run_alone(engine):
+    runs = [
+        Run(**SMALL, seed=0, lr=0.5),
+        Run(**SMALL, seed=1, partition="classes:1", clients=4, algorithm="fedavgm:0.9"),
+        Run(**SMALL | {"rounds": 2}, seed=2, partition="dirichlet:0.1", clients=20, cohort=3, divergence=True),
+        Run(**SMALL, algorithm="sgd", examples=300),
+    ]
+    for run, together in zip(runs, rows_of(runs, engine=engine), strict=True):
+        alone = list(train(run, engine=engine))
+        assert [row.round for row in together] == [row.round for row in alone]
+        for a, b in zip(together, alone, strict=True):
+            assert a.loss == pytest.approx(b.loss, rel=1e-5)
+            assert a.accuracy == pytest.approx(b.accuracy, abs=3e-3)
+            assert (a.examples, a.clients, a.lr, a.emd) == (b.examples, b.clients, b.lr, b.emd)
+            torch.testing.assert_close(a.state["w"], b.state["w"], rtol=1e-4, atol=1e-5)
+
+
+def test_runs_of_another_shape_are_refused():
+    with pytest.raises(FedskewError, match="differ in batch, epochs; train them apart"):
+        next(train_together([Run(**SMALL), Run(**SMALL | {"batch": 20, "epochs": 2})]))
+
+
+def test_no_runs_give_no_rows():
+    assert list(train_together([])) == []
+
+
+def test_a_cohort_that_does_not_fit_is_trained_in_parts_with_the_same_result(monkeypatch):
+    """Memory for three clients at a time: the real computation, refused as a GPU would refuse it."""
+    most = 3
+    asked = []
+
+    def tight(problem):
+        def many(tasks) -> list[Trained]:
+            clients = sum(len(task.cohort) for task in tasks)
+            asked.append(clients)
+            if clients > most:
+                raise torch.OutOfMemoryError
+            return stacked.many(problem, tasks)
+
+        return choose.Fitting(many)
+
+    runs = [Run(**SMALL, clients=7), Run(**SMALL, clients=2, seed=1)]
+    whole = rows_of(runs, engine="stacked")
+    monkeypatch.setattr("fedskew.experiment.many_of", lambda problem, engine: tight(problem))
+    parts = rows_of(runs)
+    assert max(asked[len(asked) // 2 :]) <= most  # it learns what fits and stops trying more
+    for a, b in zip(whole, parts, strict=True):
+        torch.testing.assert_close(a[-1].state["w"], b[-1].state["w"], rtol=1e-5, atol=1e-6)
+
+
+def test_one_client_too_many_is_one_line():
+    def never(tasks):
+        raise torch.OutOfMemoryError
+
+    run = Run(**SMALL, clients=1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("fedskew.experiment.many_of", lambda problem, engine: choose.Fitting(never))
+        with pytest.raises(FedskewError, match="lower batch"):
+            next(train(run))
