@@ -22,7 +22,7 @@ FLOORS = [
     {"engine"},
     {"algorithms"},
     {"run"},
-    {"experiment"},
+    {"experiment", "bench"},
     {"store"},
     {"report"},
     {"demo"},

@@ -151,14 +151,16 @@ def _rounds(lab: _Laboratory, start: State | None, first_round: int) -> Generato
     state = method.init(*lab.initial) if start is None else {"stats": {}, **_moved(start, lab.device)}
     if start is None and run.divergence:
         state |= {"sgd.w": lab.initial[0], "sgd.stats": lab.initial[1]}
+    upcoming = lab.prepared(first_round)
     for t in range(first_round, run.rounds + 1):
         began = time.perf_counter()
-        chosen = lab.sample(t)
-        cohort = lab.pool(t, chosen) if isinstance(method, SGD) else lab.cohort(t, chosen)
+        chosen, cohort = upcoming
         twin = {key: state.pop(key, {}) for key in ("sgd.w", "sgd.stats")}
         trained = yield Task(state["w"], state["stats"], cohort)
         assert trained is not None
         state = method.step(state, cohort, trained)
+        if t < run.rounds:
+            upcoming = lab.prepared(t + 1)  # while a GPU still trains this round: nothing has waited for it yet
         divergence = None
         if run.divergence:
             pool = lab.pool(t, chosen)
@@ -258,6 +260,11 @@ class _Laboratory:
         if number > population:
             raise FedskewError(f"cohort = {number}, but there are only {population} clients; lower it")
         return np.sort(rng.stream(self.run.seed, "sample", t).choice(population, number, replace=False))
+
+    def prepared(self, t: int) -> tuple[NDArray[np.int64], Cohort]:
+        """The clients of round t and what they will train on."""
+        chosen = self.sample(t)
+        return chosen, self.pool(t, chosen) if isinstance(self.run.algorithm, SGD) else self.cohort(t, chosen)
 
     def cohort(self, t: int, chosen: NDArray[np.int64]) -> Cohort:
         """The batches of the chosen clients in round t."""

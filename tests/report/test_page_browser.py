@@ -170,7 +170,7 @@ def test_ink_and_paper_follow_the_reader(visit: Visit) -> None:
 def test_charts_follow_the_window(visit: Visit) -> None:
     visit.page.set_viewport_size({"width": 400, "height": 900})
     visit.page.wait_for_function(
-        """[...document.querySelectorAll('.chart:not(.scroll) svg.marks')]
+        """() => [...document.querySelectorAll('.chart:not(.scroll) svg.marks')]
            .every(svg => svg.getBoundingClientRect().width < 400)"""
     )
     assert sticks_out(visit.page) == []

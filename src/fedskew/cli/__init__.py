@@ -8,7 +8,7 @@ from typing import Annotated
 import click
 import typer
 
-from fedskew.cli import console, data, demo, partition, runs, train
+from fedskew.cli import bench, console, data, demo, partition, runs, train
 from fedskew.errors import FedskewError
 
 app = typer.Typer(
@@ -47,6 +47,7 @@ app.add_typer(data.app)
 app.add_typer(runs.app)
 app.command()(train.train)
 app.command()(runs.resume)
+app.command()(bench.bench)
 
 
 def main(argv: list[str] | None = None) -> None:

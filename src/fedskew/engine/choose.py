@@ -44,6 +44,7 @@ def set_precision(precision: Precision, device: torch.device) -> None:
     if device.type == "cuda":
         torch.set_float32_matmul_precision("highest" if precision == "fp32" else "high")
         torch.backends.cudnn.allow_tf32 = precision != "fp32"
+        torch.backends.cudnn.deterministic = True  # the same rows from run to run
 
 
 def many_of(problem: Problem, engine: Engine) -> Many:
@@ -52,6 +53,7 @@ def many_of(problem: Problem, engine: Engine) -> Many:
         from fedskew.engine.graphed import Graphed
 
         return Fitting(Graphed(problem))
+    threads.keep_memory()
     flops = threads.step_flops(problem.model, _input_shape(problem), batch=1)
 
     def many(tasks: Sequence[Task]) -> list[Trained]:

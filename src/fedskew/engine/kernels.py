@@ -193,6 +193,7 @@ def images(x: Tensor, index: Tensor, draws: Tensor, shape: tuple[int, int], dtyp
     """The crop-flip transform of x[index] for index (K, B), as (K, B, h, w, C)."""
     (_, c, height, width), (h, w) = x.shape, shape
     y = torch.empty(*index.shape, h, w, c, device=x.device, dtype=dtype)
+    index, draws = index.contiguous(), draws.contiguous()
     block = triton.next_power_of_2(h * w * c)
     floor = (h * w * c) ** -0.5
     _image_kernel[(index.numel(),)](x, index, draws, y, height, width, h, w, floor, C=c, BLOCK=block, num_warps=4)

@@ -1,9 +1,12 @@
 """Which way of training a cohort is the fastest on a CPU, from the shape alone.
 
-Measured on two cores, time over the loop's with torch's default threads (benchmarks/results/engine_cpu.json has all):
-stacking wins for softmax regression with 100 clients (0.05 against 0.35 with threads) and for the MLP on 8 x 8 digits
-with 10 (0.22 against 0.31); threads win for every convolutional network, for the MLP on 28 x 28 images (0.31 against
-0.34) and for few clients (softmax regression with three: 0.33 against 0.47). Neither was slower than the loop there.
+Time over that of the loop with torch's own threads, two cores (all cases: benchmarks/results/engine_cpu.json):
+                                     threaded   stacked
+softmax regression, 100 clients          0.54      0.08
+MLP on 8 x 8 digits, 10 clients          0.62      0.34
+softmax regression, 3 clients            0.54      0.45    another run: 0.33 and 0.47, so undecided
+MLP on 28 x 28 images, 10 clients        0.40      0.43
+convolutional networks             0.22..0.80  0.28..1.29
 """
 
 from __future__ import annotations
@@ -18,10 +21,10 @@ from fedskew.engine.problem import Problem
 
 Way = Literal["stacked", "threaded", "loop"]
 
-SMALL = 1e6  # multiplications of a client's forward pass, below which calls cost more than arithmetic
-ABREAST = (
-    8  # clients in a mean step that are worth stacking: a stacked step costs as much as three to six of one client
-)
+SMALL = 1e6  # multiplications of a client's forward pass; stacking won at 5e5 and lost at 2e6
+# Clients in a mean step that are worth stacking. A stacked step takes as long as three to six steps in threads with up
+# to ten clients, fifteen with a hundred; nothing between three and ten was measured, nor a ragged cohort.
+ABREAST = 8
 
 
 def pick(problem: Problem, cohort: Cohort) -> Way:
@@ -34,7 +37,6 @@ def pick(problem: Problem, cohort: Cohort) -> Way:
     clients, steps, batch = cohort.index.shape
     multiplications = batch * sum(p.numel() for p in problem.model.parameters())
     abreast = int(cohort.mask.any(dim=2).sum()) / steps
-    worth = abreast >= max(
-        ABREAST, clients / 2
-    )  # a client without a batch left costs a stacked step as much as one with
+    # A client without a batch left costs a stacked step as much as one with.
+    worth = abreast >= max(ABREAST, clients / 2)
     return "stacked" if worth and multiplications <= SMALL else "threaded"

@@ -46,8 +46,9 @@ def local(problem: Problem, w: Tree, stats: Tree, cohort: Cohort) -> Trained:
     return many(problem, [Task(w, stats, cohort)])[0]
 
 
-def many(problem: Problem, tasks: Sequence[Task]) -> list[Trained]:
+def many(problem: Problem, tasks: Sequence[Task], ways: Ways | None = None) -> list[Trained]:
     """Several cohorts, each from weights and with a learning rate of its own, in one computation."""
+    ways = ways or Ways(gradients_of(problem), inputs, descend)
     cohort = joined([task.cohort for task in tasks])
     sizes = [len(task.cohort) for task in tasks]
     rates = torch.cat([torch.full((k,), t.cohort.lr, dtype=torch.float64) for k, t in zip(sizes, tasks, strict=True)])
@@ -56,7 +57,6 @@ def many(problem: Problem, tasks: Sequence[Task]) -> list[Trained]:
         for trees in ([t.w for t in tasks], [t.stats for t in tasks])
     )
     state = Cohorts.of(problem, w, stats, rates.to(problem.x.device))
-    ways = Ways(gradients_of(problem), inputs, descend)
     for s in range(cohort.index.shape[1]):
         drawn = None if cohort.draws is None else cohort.draws[:, s]
         step(problem, ways, state, cohort.index[:, s], cohort.mask[:, s], drawn, cohort.keys + s)
@@ -103,7 +103,7 @@ def step(
 def inputs(problem: Problem, index: Tensor, drawn: Tensor | None) -> Tensor:
     """The examples of a step as the network sees them, (K, B, ...)."""
     flat = None if drawn is None else drawn.flatten(0, 1)
-    x = transforms.training(problem.transform, problem.x[index.flatten()], flat, problem.dtype)
+    x = transforms.training(problem.transform, problem.x.index_select(0, index.flatten()), flat, problem.dtype)
     return x.reshape(*index.shape, *x.shape[1:])
 
 
