@@ -70,7 +70,7 @@ def network(factory, shape, transform, **options):
     seen = transforms.output_shape(transform, shape)
     problem = Problem(models.build(factory, seen, 4, seed=0), x, y, transform, **options)
     ways = graphed.ways_of(problem)
-    assert ways.descend is not stacked.descend, "our kernels do not fit this network"
+    assert ways.examples is not stacked.inputs, "our kernels do not fit this network"
     parts = [np.arange(0, 5), np.arange(5, 8)]
     c = cohort(Plan(1, 2, False, transform, shape), [0, 1], parts, 0.05, 0, 1, torch.device("cpu"))
     w, stats = weights(problem.model)

@@ -56,7 +56,7 @@ def _numbers(name: Transform, x: Tensor, dtype: torch.dtype) -> Tensor:
     if name == "none":
         return x.to(dtype)
     if name == "scale":
-        return x.to(dtype) / 255 if x.dtype == torch.uint8 else x.to(dtype)
+        return x.to(dtype).div_(255) if x.dtype == torch.uint8 else x.to(dtype)
     return _standardise(x.to(dtype))
 
 

@@ -110,7 +110,8 @@ class _Program:
 
 def ways_of(problem: Problem) -> stacked.Ways:
     """How this network is differentiated and its examples are made: our own kernels where they fit."""
-    library = stacked.Ways(_in_half(problem, stacked.gradients_of(problem)), stacked.inputs, stacked.descend)
+    gradients = _in_half(problem, stacked.gradients_of(problem))
+    library = stacked.Ways(stacked.inputs, stacked.stepping(gradients, stacked.descend))
     try:
         from fedskew.engine import blocked, kernels
     except ImportError:  # no Triton
@@ -131,7 +132,7 @@ def ways_of(problem: Problem) -> stacked.Ways:
             velocity = state.velocity.get(name)
             kernels.descend(leaf, grads[name], velocity, state.rates, active, problem.momentum, problem.weight_decay)
 
-    return stacked.Ways(stacked.through(forward), examples, descend)
+    return stacked.Ways(examples, stacked.stepping(stacked.through(forward), descend))
 
 
 def _in_half(problem: Problem, gradients: stacked.Gradients) -> stacked.Gradients:

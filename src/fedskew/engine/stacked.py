@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -48,7 +49,7 @@ def local(problem: Problem, w: Tree, stats: Tree, cohort: Cohort) -> Trained:
 
 def many(problem: Problem, tasks: Sequence[Task], ways: Ways | None = None) -> list[Trained]:
     """Several cohorts, each from weights and with a learning rate of its own, in one computation."""
-    ways = ways or Ways(gradients_of(problem), inputs, descend)
+    ways = ways or ways_of(problem)
     cohort = joined([task.cohort for task in tasks])
     sizes = [len(task.cohort) for task in tasks]
     rates = torch.cat([torch.full((k,), t.cohort.lr, dtype=torch.float64) for k, t in zip(sizes, tasks, strict=True)])
@@ -72,13 +73,15 @@ def apart(trained: Trained, sizes: Sequence[int]) -> list[Trained]:
     ]
 
 
+Advance = Callable[[Problem, Cohorts, folded.Step, Tensor, Tensor, Tensor], Tensor]
+
+
 @dataclass(frozen=True)
 class Ways:
     """The parts of a step for which a device may have its own."""
 
-    gradients: Gradients
     examples: Callable[[Problem, Tensor, Tensor | None], Tensor]
-    descend: Callable[[Problem, Cohorts, Tree, Tensor], None]
+    advance: Advance
 
 
 def step(
@@ -93,9 +96,7 @@ def step(
     """One step of local SGD for every client, in place."""
     active = mask.any(dim=1)
     at = folded.Step(state.w, state.stats, dict(state.stats), mask, keys)
-    grads, losses = ways.gradients(at, ways.examples(problem, index, drawn), problem.y[index])
-    state.total.add_(losses)
-    ways.descend(problem, state, grads, active)
+    state.total.add_(ways.advance(problem, state, at, ways.examples(problem, index, drawn), problem.y[index], active))
     for name, old in state.stats.items():
         old.copy_(torch.where(along(active, old), at.new_stats[name], old))
 
@@ -105,6 +106,25 @@ def inputs(problem: Problem, index: Tensor, drawn: Tensor | None) -> Tensor:
     flat = None if drawn is None else drawn.flatten(0, 1)
     x = transforms.training(problem.transform, problem.x.index_select(0, index.flatten()), flat, problem.dtype)
     return x.reshape(*index.shape, *x.shape[1:])
+
+
+def ways_of(problem: Problem) -> Ways:
+    """By hand for a chain of linear layers, else through a library's gradients."""
+    from fedskew.engine import dense  # which stands on this module
+
+    layers = dense.chain(problem)
+    return Ways(inputs, stepping(gradients_of(problem), descend) if layers is None else partial(dense.advance, layers))
+
+
+def stepping(gradients: Gradients, descend: Callable[[Problem, Cohorts, Tree, Tensor], None]) -> Advance:
+    """A step as gradients and then the descent along them."""
+
+    def advance(problem: Problem, state: Cohorts, at: folded.Step, x: Tensor, y: Tensor, active: Tensor) -> Tensor:
+        grads, losses = gradients(at, x, y)
+        descend(problem, state, grads, active)
+        return losses
+
+    return advance
 
 
 def gradients_of(problem: Problem) -> Gradients:

@@ -1,0 +1,68 @@
+"""Chains of linear layers and ReLU, differentiated by hand: on a CPU a small network's time is all calls.
+
+The learning rate is multiplied into the gradient of the logits, and backpropagation is linear, so each layer's step is
+one batched product added to its weights; no gradient is written out.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from fedskew.engine.folded import Step
+from fedskew.engine.problem import Problem
+from fedskew.engine.stacked import Cohorts, along
+
+
+def chain(problem: Problem) -> list[str | None] | None:
+    """The layers after flattening: a linear layer's name or None for a ReLU; None if the network is something else."""
+    if type(problem.model) is not nn.Sequential or problem.momentum:
+        return None
+    named = list(problem.model.named_children())
+    if named and type(named[0][1]) is nn.Flatten:
+        named = named[1:]
+    layers: list[str | None] = []
+    for name, module in named:
+        if type(module) is nn.ReLU and layers and layers[-1] is not None:
+            layers.append(None)
+        elif type(module) is nn.Linear and module.bias is not None:
+            layers.append(name)
+        else:
+            return None
+    return layers if layers and layers[-1] is not None else None
+
+
+def advance(
+    layers: list[str | None], problem: Problem, state: Cohorts, at: Step, x: Tensor, y: Tensor, active: Tensor
+) -> Tensor:
+    """One step for every client, in place; each client's summed loss (K,)."""
+    before = [x.flatten(2)]  # what each layer was given, (K, B, F)
+    for name in layers:
+        a = before[-1]
+        before.append(a.relu() if name is None else _linear(state, name, a))
+    log_p = before.pop().log_softmax(dim=2)
+    label = y.unsqueeze(2)
+    losses = -log_p.gather(2, label).squeeze(2) * at.mask
+    rates = (state.rates * active).to(x.dtype)
+    share = at.mask * (rates / at.mask.sum(dim=1).clamp_min(1)).unsqueeze(1)  # (K, B) the weight of an example's step
+    d = log_p.exp_().scatter_add_(2, label, -torch.ones_like(label, dtype=x.dtype)).mul_(share.unsqueeze(2))
+    for i in reversed(range(len(layers))):
+        name, a = layers[i], before[i]
+        if name is None:
+            d = d * (before[i + 1] > 0)
+            continue
+        w, bias = state.w[f"{name}.weight"], state.w[f"{name}.bias"]
+        below = torch.bmm(d, w) if i else None
+        if problem.weight_decay:
+            for leaf in (w, bias):
+                leaf.mul_(along(1 - rates * problem.weight_decay, leaf))
+        w.baddbmm_(d.transpose(1, 2), a, alpha=-1)
+        bias.sub_(d.sum(dim=1))
+        if below is not None:
+            d = below
+    return losses.sum(dim=1)
+
+
+def _linear(state: Cohorts, name: str, x: Tensor) -> Tensor:
+    w, bias = state.w[f"{name}.weight"], state.w[f"{name}.bias"]
+    return torch.baddbmm(bias.unsqueeze(1), x, w.transpose(1, 2))
