@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from fedskew import rng
 from fedskew.data import datasets
 from fedskew.errors import FedskewError
 from fedskew.experiment import Row, Run, split, train
@@ -204,3 +205,10 @@ def test_specs_round_trip_through_json_and_toml():
     assert Run.from_toml(toml) == Run(partition="dirichlet:0.1", clients=7, algorithm="fedavgm:0.97,plain", lr=0.2)
     with pytest.raises(FedskewError, match="not valid TOML"):
         Run.from_toml("lr = ")
+
+
+def test_read_only_arrays_train_without_a_word():
+    x = np.frombuffer(rng.stream(0, "pixels").bytes(60 * 64), np.uint8).reshape(60, 1, 8, 8)
+    data = datasets.from_arrays(x, np.arange(60) % 10, x, np.arange(60) % 10)
+    assert not data.x.flags.writeable
+    assert last(Run(**SMALL, clients=3), data=data).examples == len(data.y)

@@ -35,6 +35,7 @@ class Case:
     examples: int
     batch: int
     runs: int = 1
+    loop: bool = True  # also time the loop
 
 
 _CIFAR: dict[str, Any] = {"model": "cifar-cnn", "shape": (3, 32, 32), "transform": "crop-flip"}
@@ -82,14 +83,15 @@ def _measured(case: Case, device: torch.device, engine: Engine, precision: Preci
     half = replace(problem, half=precision == "bf16")
     ours, loop = many_of(half, engine), many_of(problem, "loop")
     ours_s = _seconds(lambda t: a_round(ours, t, case.runs), device, rounds=5)
-    loop_s = _seconds(lambda t: a_round(loop, t, 1), device, rounds=1 if device.type == "cuda" else 3) * case.runs
+    slow = 1 if device.type == "cuda" else 3
+    loop_s = _seconds(lambda t: a_round(loop, t, 1), device, slow) * case.runs if case.loop else None
     flops = _flops_an_example(problem) * case.clients * case.examples * case.runs
     return {
         "name": case.name,
         "path": _path(problem, engine, tasks(0, 1)[0]),
         "loop_s": loop_s,
         "ours_s": ours_s,
-        "ratio": loop_s / ours_s,
+        "ratio": loop_s / ours_s if loop_s else None,
         "flops": flops / ours_s,
         "peak_share": flops / ours_s / peak,
     }

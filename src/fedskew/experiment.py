@@ -233,8 +233,8 @@ class _Laboratory:
         counts = measure.counts(data.y, parts, len(data.classes))
         problem = Problem(
             model=model,
-            x=torch.from_numpy(data.x).to(place) if beside is None else beside.problem.x,
-            y=torch.from_numpy(data.y).to(place) if beside is None else beside.problem.y,
+            x=_tensor(data.x, place) if beside is None else beside.problem.x,
+            y=_tensor(data.y, place) if beside is None else beside.problem.y,
             transform=transform,
             weight_decay=run.weight_decay,
             momentum=run.momentum,
@@ -248,8 +248,8 @@ class _Laboratory:
             plan=Plan(run.epochs, run.batch, run.drop_last, transform, data.shape),
             parts=parts,
             emd=measure.emd(counts),
-            x_test=torch.from_numpy(data.x_test).to(place) if beside is None else beside.x_test,
-            y_test=torch.from_numpy(data.y_test).to(place) if beside is None else beside.y_test,
+            x_test=_tensor(data.x_test, place) if beside is None else beside.x_test,
+            y_test=_tensor(data.y_test, place) if beside is None else beside.y_test,
             classes=len(data.classes),
         )
 
@@ -309,6 +309,11 @@ def find_device(name: str) -> torch.device:
     except (RuntimeError, AssertionError) as e:
         raise FedskewError(f"device {name!r} cannot be used here ({str(e).splitlines()[0]}); try auto or cpu") from e
     return device
+
+
+def _tensor(a: NDArray[Any], device: torch.device) -> Tensor:
+    """On the device; a read-only array, as files give, is copied first, since torch cannot promise not to write."""
+    return torch.from_numpy(np.require(a, requirements=["C", "W"])).to(device)
 
 
 def _moved(state: State, device: torch.device) -> State:

@@ -10,7 +10,7 @@ import torch
 from fedskew import tree
 from fedskew.data.transforms import output_shape
 from fedskew.engine import loop, stacked, threaded, threads
-from fedskew.engine.batches import parted
+from fedskew.engine.batches import joined, parted
 from fedskew.engine.pick import pick
 from fedskew.engine.problem import Problem, Task, Trained
 from fedskew.errors import FedskewError
@@ -58,7 +58,9 @@ def many_of(problem: Problem, engine: Engine) -> Many:
 
     def many(tasks: Sequence[Task]) -> list[Trained]:
         batch = max(task.cohort.index.shape[2] for task in tasks)
-        way = pick(problem, tasks[0].cohort) if engine == "auto" and not problem.x.is_cuda else engine
+        way: str = engine
+        if engine == "auto":
+            way = pick(problem, joined([task.cohort for task in tasks]))
         if way in ONE_BY_ONE:
             with threads.for_steps_of(flops * batch if way == "loop" else threads.SMALL_STEP):
                 return [ONE_BY_ONE[way](problem, task.w, task.stats, task.cohort) for task in tasks]
