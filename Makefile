@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format bench pictures clean
+.PHONY: help demo test check format bench docs pictures clean
 
 help: ## list every target
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -25,11 +25,16 @@ format: $(VENV)/.tools ## format the code and mend what ruff can mend
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-bench: $(VENV)/.tools ## measure speed and memory (minutes; several GB of memory)
+bench: $(VENV)/.tools ## measure speed and memory (about ten minutes; several GB of memory)
 	$(BIN)/python -m benchmarks.partition
+	$(BIN)/python -m benchmarks.engine_cpu
+	$(BIN)/fedskew bench
 
 pictures: $(VENV)/.package ## remake the README's picture from a real demo and print its table
 	$(BIN)/python scripts/pictures.py
+
+docs: $(VENV)/.package ## write docs/performance.md from the committed figures
+	$(BIN)/python scripts/performance.py
 
 clean: ## remove the environment and every cache
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -25,11 +25,12 @@ def picked(factory, shape, sizes=ALIKE, batch=2):
         (lambda: nn.Sequential(nn.Linear(5, 4), nn.Softplus()), (5,), "threaded"),  # a layer we do not know
     ],
 )
-def test_small_dense_networks_are_stacked_and_the_rest_is_threaded(factory, shape, way):
+def test_dense_networks_are_stacked_and_the_rest_is_threaded(factory, shape, way):
     assert picked(factory, shape) == way
 
 
-def test_arithmetic_few_clients_and_ragged_ones_speak_against_stacking():
-    assert picked(models.mlp, (1, 28, 28), batch=6) == "threaded"
-    assert picked(models.softmax, (5,), sizes=[6, 6, 6]) == "threaded"
+def test_very_ragged_clients_and_momentum_speak_against_stacking():
     assert picked(models.softmax, (5,), sizes=[42, *[2] * 9]) == "threaded"
+    assert picked(models.softmax, (5,), sizes=[6]) == "stacked"
+    problem = problem_of(models.softmax, (5,), dtype=torch.float32, momentum=0.9)
+    assert pick(problem, cohort_of(problem, ALIKE, batch=2)) == "threaded"
