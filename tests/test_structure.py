@@ -22,6 +22,7 @@ FLOORS = [
     {"engine"},
     {"algorithms"},
     {"run"},
+    {"laboratory"},
     {"experiment", "bench"},
     {"store"},
     {"report"},

@@ -11,7 +11,8 @@ import altair as alt
 
 from fedskew import measure
 from fedskew.data import datasets
-from fedskew.experiment import Row, Run, split
+from fedskew.experiment import Row, Run
+from fedskew.laboratory import split
 from fedskew.report import charts
 from fedskew.report.page import Figure, Section
 from fedskew.report.population import population

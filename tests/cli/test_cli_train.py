@@ -86,7 +86,7 @@ def test_divergence_is_told_and_kept():
     assert document["rows"][-1]["loss"] is None
 
 
-@pytest.mark.parametrize("command", ["train", "partition", "skew", "demo", "resume", "runs list", "data get"])
+@pytest.mark.parametrize("command", ["train", "partition", "skew", "demo", "resume", "runs list", "data get", "bench"])
 def test_help_has_an_example(command, capsys):
     with pytest.raises(SystemExit):
         main([*command.split(), "--help"])

@@ -23,7 +23,7 @@ def bench(
     """
     from fedskew import bench
     from fedskew.errors import FedskewError
-    from fedskew.experiment import find_device
+    from fedskew.laboratory import find_device
 
     place = find_device(device)
     cases = tuple(c for c in (bench.GPU if place.type == "cuda" else bench.CPU) if only in c.name)

@@ -13,7 +13,8 @@ import torch
 from fedskew.data import datasets
 from fedskew.data.dataset import Dataset
 from fedskew.engine.choose import Engine, Precision
-from fedskew.experiment import Run, find_device, split
+from fedskew.laboratory import find_device, split
+from fedskew.run import Run
 
 
 def loaded(run: Run, data: Dataset | None) -> Dataset:
