@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 from fedskew.cli import main
@@ -91,3 +92,21 @@ def test_help_has_an_example(command, capsys):
     with pytest.raises(SystemExit):
         main([*command.split(), "--help"])
     assert "Example" in capsys.readouterr().out
+
+
+def test_your_own_data_and_your_own_network(tmp_path):
+    """An .npz file and a module in the working folder, with nothing set by hand; the run can be resumed there."""
+    g = np.random.default_rng(0)
+    np.savez(tmp_path / "mine.npz", x=g.normal(size=(80, 6)).astype(np.float32), y=np.arange(80) % 4)
+    (tmp_path / "mynets.py").write_text(
+        "from torch import nn\n\n\ndef tiny(shape, classes):\n    return nn.Linear(shape[0], classes)\n"
+    )
+    args = ["--data", "mine.npz", "--model", "mynets:tiny", "--clients", "3", "--rounds", "2", "--json"]
+    done = fedskew("train", *args, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    document = json.loads(done.stdout)
+    assert document["run"]["model"] == "mynets:tiny"
+    assert document["rows"][-1]["bytes_up"] == 3 * (6 * 4 + 4) * 4
+    again = fedskew("resume", document["id"], "--json", cwd=tmp_path)
+    assert again.returncode == 0, again.stderr
+    assert json.loads(again.stdout)["rows"] == document["rows"]

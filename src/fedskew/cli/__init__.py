@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import Annotated
 
 import click
@@ -53,6 +54,7 @@ app.command()(bench.bench)
 def main(argv: list[str] | None = None) -> None:
     """Run the command line; the one place where an error becomes a line and an exit status."""
     args = sys.argv[1:] if argv is None else argv
+    sys.path.append(str(Path.cwd()))  # for a user's `--model module:factory` in this folder
     debug = "--debug" in args
     try:
         code = app([a for a in args if a != "--debug"], prog_name="fedskew", standalone_mode=False)
