@@ -13,6 +13,7 @@ from fedskew.data import transforms
 from fedskew.engine import folded, stacked
 from fedskew.engine.batches import Cohort, joined
 from fedskew.engine.problem import Problem, Task, Trained
+from fedskew.errors import FedskewError
 from fedskew.tree import Tree
 
 
@@ -30,8 +31,17 @@ class Graphed:
         program = self.programs.get((k, b))
         if program is None or program.index.shape[1] < s:
             self.programs.pop((k, b), None)
-            program = self.programs[k, b] = _Program.record(self.problem, tasks[0], cohort)
+            program = self.programs[k, b] = self._recorded(tasks[0], cohort)
         return program.run(tasks, cohort)
+
+    def _recorded(self, task: Task, cohort: Cohort) -> _Program:
+        try:
+            return _Program.record(self.problem, task, cohort)
+        except torch.OutOfMemoryError:
+            raise
+        except RuntimeError as e:
+            reason = str(e).strip().splitlines()[0]
+            raise FedskewError(f"this network cannot be trained stacked on a GPU ({reason}); use --engine loop") from e
 
 
 @dataclass

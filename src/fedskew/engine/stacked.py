@@ -54,7 +54,7 @@ def many(problem: Problem, tasks: Sequence[Task], ways: Ways | None = None) -> l
     sizes = [len(task.cohort) for task in tasks]
     rates = torch.cat([torch.full((k,), t.cohort.lr, dtype=torch.float64) for k, t in zip(sizes, tasks, strict=True)])
     w, stats = (
-        tree.apply(lambda *leaves: torch.cat(leaves), *(repeated(a, k) for k, a in zip(sizes, trees, strict=True)))
+        tree.apply(_together, *(repeated(a, k) for k, a in zip(sizes, trees, strict=True)))
         for trees in ([t.w for t in tasks], [t.stats for t in tasks])
     )
     state = Cohorts.of(problem, w, stats, rates.to(problem.x.device))
@@ -62,6 +62,10 @@ def many(problem: Problem, tasks: Sequence[Task], ways: Ways | None = None) -> l
         drawn = None if cohort.draws is None else cohort.draws[:, s]
         step(problem, ways, state, cohort.index[:, s], cohort.mask[:, s], drawn, cohort.keys + s)
     return apart(Trained(state.w, state.stats, state.total / cohort.mask.sum(dim=(1, 2))), sizes)
+
+
+def _together(*leaves: Tensor) -> Tensor:
+    return leaves[0] if len(leaves) == 1 else torch.cat(leaves)
 
 
 def apart(trained: Trained, sizes: Sequence[int]) -> list[Trained]:
