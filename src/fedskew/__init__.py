@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from fedskew.data.dataset import Dataset
     from fedskew.data.datasets import from_arrays, load
     from fedskew.errors import FedskewError
-    from fedskew.experiment import Row, train
+    from fedskew.experiment import Row, train, train_together
     from fedskew.run import Run
     from fedskew.store import Store
 
@@ -31,9 +31,10 @@ _ROOMS = {
     "from_arrays": "fedskew.data.datasets",
     "load": "fedskew.data.datasets",
     "train": "fedskew.experiment",
+    "train_together": "fedskew.experiment",
 }
 
-__all__ = ["Dataset", "FedskewError", "Row", "Run", "Store", "from_arrays", "load", "train"]
+__all__ = ["Dataset", "FedskewError", "Row", "Run", "Store", "from_arrays", "load", "train", "train_together"]
 
 
 def __getattr__(name: str) -> Any:
