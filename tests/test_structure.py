@@ -64,16 +64,8 @@ def test_imports_point_down(path):
 
 
 def test_the_exported_names():
-    assert fedskew.__all__ == [
-        "Dataset",
-        "FedskewError",
-        "Row",
-        "Run",
-        "Store",
-        "from_arrays",
-        "load",
-        "train",
-    ]
+    classes = ["Dataset", "FedskewError", "Row", "Run", "Store"]
+    assert fedskew.__all__ == [*classes, "from_arrays", "load", "train", "train_together"]
     assert all(hasattr(fedskew, name) for name in fedskew.__all__)
     with pytest.raises(AttributeError, match="no attribute 'nope'"):
         fedskew.nope  # noqa: B018

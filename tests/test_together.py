@@ -3,11 +3,10 @@
 import pytest
 import torch
 
-from fedskew import Run, train
+from fedskew import Run, train, train_together
 from fedskew.engine import choose, stacked
 from fedskew.engine.problem import Trained
 from fedskew.errors import FedskewError
-from fedskew.experiment import train_together
 
 SMALL = {"data": "digits", "model": "softmax", "batch": 10, "rounds": 3}
 
