@@ -52,17 +52,6 @@ def mean(stacked: Tree, n: Tensor) -> Tree:
     return apply(weighted, stacked)
 
 
-def norm(a: Tree) -> Tensor:
-    """The Euclidean norm of all leaves as one vector."""
-    total: Tensor = torch.stack([x.double().square().sum() for x in a.values()]).sum()
-    return total.sqrt()
-
-
-def size(a: Tree) -> int:
-    """How many numbers the tree holds."""
-    return sum(x.numel() for x in a.values())
-
-
 def nbytes(a: Tree) -> int:
     """How many bytes the tree takes."""
     return sum(x.numel() * x.element_size() for x in a.values())

@@ -16,6 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from fedskew.cli import console
+from fedskew.cli.config import read
 from fedskew.cli.progress import printable, progress
 from fedskew.cli.signals import orderly
 from fedskew.errors import FedskewError
@@ -160,11 +161,7 @@ def resume(
     if config is not None:
         from fedskew.run import Run
 
-        try:
-            text = config.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as e:
-            raise FedskewError(f"--config {config}: {e}; give a TOML file") from e
-        store.check(id, Run.from_toml(text))
+        store.check(id, Run(**read(config)))
     follow(store, id, device=device, checkpoint_seconds=checkpoint_seconds, as_json=as_json)
 
 

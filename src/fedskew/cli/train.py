@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import tomllib
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from fedskew.cli import console
-from fedskew.errors import FedskewError
+from fedskew.cli.config import read
 
 HOW = "How it is carried out"
 ENGINE = "stacked (all clients in one computation), threaded (a client a thread), loop (one by one). [auto]"
@@ -66,19 +65,10 @@ def train(
     from fedskew.store import Store
 
     store = Store()
-    id = store.create(Run(**(_read(config) if config else {}) | given))
+    id = store.create(Run(**(read(config) if config else {}) | given))
     console.note(f"run {id}")
     how: dict[str, Any] = {"device": device, "engine": engine, "precision": precision}
     follow(store, id, **how, checkpoint_seconds=checkpoint_seconds, as_json=as_json)
 
 
 _NOT_THE_RUNS = {"config", "device", "engine", "precision", "checkpoint_seconds", "as_json"}
-
-
-def _read(config: Path) -> dict[str, Any]:
-    try:
-        return tomllib.loads(config.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as e:
-        raise FedskewError(f"--config {config}: {e}; give a TOML file") from e
-    except tomllib.TOMLDecodeError as e:
-        raise FedskewError(f"--config {config} is not valid TOML: {e}") from e
