@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -15,6 +16,7 @@ from fedskew.errors import FedskewError
 NAME = "fedskew.db"
 SCHEMA = 1  # PRAGMA user_version; a larger number was written by a later fedskew
 PATIENCE = 60.0  # seconds to wait for another process's transaction, each of which takes milliseconds
+LOOKS = 25  # at a file that another process may be writing, half a second in all
 
 _TABLES = (
     """CREATE TABLE runs (
@@ -112,11 +114,14 @@ def _read_only(path: Path) -> sqlite3.Connection:
 
 def _refuse_other_schemas(path: Path) -> int:
     """The schema number, read without touching a byte beside or in the file; 0 for an empty one."""
-    log = path.with_name(path.name + "-wal")
-    option = "mode=ro" if log.exists() else "mode=ro&immutable=1"
-    with closing(_connect(f"{path.as_uri()}?{option}")) as db:
-        version = int(db.execute("PRAGMA user_version").fetchone()[0])
-        tables = {str(name) for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    for left in reversed(range(LOOKS)):
+        try:
+            version, tables = _glance(path)
+            break
+        except sqlite3.DatabaseError:
+            if not left:
+                raise
+            time.sleep(0.02)
     if version > SCHEMA:
         raise FedskewError(
             f"{path}: schema {version} is from a later fedskew, this one knows {SCHEMA}; upgrade fedskew"
@@ -124,6 +129,15 @@ def _refuse_other_schemas(path: Path) -> int:
     if (version == 0 and tables) or (version and not {"runs", "rows", "checkpoints"} <= tables):
         raise FedskewError(f"{path}: it is not a fedskew store; choose another folder with FEDSKEW_STORE")
     return version
+
+
+def _glance(path: Path) -> tuple[int, set[str]]:
+    """Without a log the file is read as one that nobody writes: if somebody does, the glance may fail or be torn."""
+    log = path.with_name(path.name + "-wal")
+    option = "mode=ro" if log.exists() else "mode=ro&immutable=1"
+    with closing(_connect(f"{path.as_uri()}?{option}")) as db:
+        version = int(db.execute("PRAGMA user_version").fetchone()[0])
+        return version, {str(name) for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
 
 
 def _make(path: Path) -> None:
