@@ -1,6 +1,6 @@
 """Triton kernels for K clients at once on a GPU: convolution with its two gradients, max-pooling, CIFAR's input.
 
-Activations are (K, B, H, W, C), weights (K, kh, kw, C, O). A convolution is an implicit matrix product: for each kernel
+Activations are (K, B, H, W, C), weights (K, O, kh, kw, C). A convolution is an implicit matrix product: for each kernel
 row the kw C numbers under it lie side by side in memory, so a block of output pixels needs one strided load a row and
 chunk. Sums are split in a fixed way and added in a fixed order: the same numbers come out every time.
 """
@@ -37,7 +37,8 @@ def _conv_kernel(
         at = column0[:, None] + (t % (KW * C))[None, :]
         is_there = inside[:, None] & (row >= 0) & (row < H) & (at >= 0) & (at < W * C) & (t < KH * KW * C)[None, :]
         patch = tl.load(x + (b * H)[:, None] * W * C + row * W * C + at, mask=is_there, other=0.0)
-        weight = tl.load(w + t[:, None] * O + o[None, :], mask=(t < KH * KW * C)[:, None] & (o < O)[None, :], other=0.0)
+        known = (t < KH * KW * C)[:, None] & (o < O)[None, :]
+        weight = tl.load(w + o[None, :] * (KH * KW * C) + t[:, None], mask=known, other=0.0)
         total = tl.dot(patch, weight, total, input_precision=PRECISION)
     total += tl.load(bias + k * O + o, mask=o < O, other=0.0)[None, :]
     if RELU:
@@ -202,7 +203,7 @@ def images(x: Tensor, index: Tensor, draws: Tensor, shape: tuple[int, int], dtyp
 
 def _convolve(x: Tensor, w: Tensor, bias: Tensor, padding: tuple[int, int], relu: bool) -> Tensor:
     k, b, h, wd, c = x.shape
-    _, kh, kw, _, o = w.shape
+    _, o, kh, kw, _ = w.shape
     ho, wo = h + 2 * padding[0] - kh + 1, wd + 2 * padding[1] - kw + 1
     y = torch.empty(k, b, ho, wo, o, device=x.device, dtype=x.dtype)
     pixels, taps = b * ho * wo, kh * kw * c
@@ -264,7 +265,7 @@ class ConvReluPool(torch.autograd.Function):
         ctx: Any, x: Tensor, w: Tensor, bias: Tensor, padding: tuple[int, int], pool: tuple[int, int, int]
     ) -> Tensor:
         """Keeps the input, the pooled output and which input won each window."""
-        y = _convolve(x, _laid_out(w.permute(0, 3, 4, 2, 1), x), bias, padding, relu=True)
+        y = _convolve(x, _laid_out(w.permute(0, 1, 3, 4, 2), x), bias, padding, relu=True)
         size, stride, pad = pool
         k, b, h, wd, o = y.shape
         ho, wo = (h + 2 * pad - size) // stride + 1, (wd + 2 * pad - size) // stride + 1
@@ -294,7 +295,7 @@ class ConvReluPool(torch.autograd.Function):
         dw, db = _weight_gradient(x, dy, kh, kw, ctx.padding)
         dx = None
         if ctx.needs_input_grad[0]:
-            turned = _laid_out(w.flip(3, 4).permute(0, 3, 4, 1, 2), x)
+            turned = _laid_out(w.flip(3, 4).permute(0, 2, 3, 4, 1), x)
             nothing = torch.zeros(k, x.shape[4], device=x.device)
             dx = _convolve(dy, turned, nothing, (kh - 1 - ctx.padding[0], kw - 1 - ctx.padding[1]), relu=False)
         return dx, dw.permute(0, 4, 3, 1, 2), db, None, None
