@@ -29,12 +29,11 @@ from fedskew.data.dataset import Transform
 from fedskew.engine import loop, stacked, threaded
 from fedskew.engine.batches import Cohort, Plan, cohort
 from fedskew.engine.pick import pick
-from fedskew.engine.problem import Problem, Trained, weights
+from fedskew.engine.problem import Problem, Task, Trained, weights
 from fedskew.engine.seeded import with_seeded_dropout
-from fedskew.tree import Tree
 
 RESULTS = Path(__file__).parent / "results" / "engine_cpu.json"
-WAYS: dict[str, Callable[[Problem, Tree, Tree, Cohort], Trained]] = {
+WAYS: dict[str, Callable[[Problem, Task], Trained]] = {
     "loop": loop.local,
     "loop, one thread": loop.local,
     "threaded": threaded.local,
@@ -92,7 +91,7 @@ def serve(way: str) -> None:
         problem, c = made[name]
         w, stats = weights(problem.model)
         start = time.perf_counter()
-        WAYS[way](problem, w, stats, c)
+        WAYS[way](problem, Task(w, stats, c))
         print(time.perf_counter() - start, flush=True)
 
 

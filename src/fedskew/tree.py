@@ -40,6 +40,11 @@ def part(stacked: Tree, clients: slice) -> Tree:
     return apply(lambda x: x[clients], stacked)
 
 
+def one(stacked: Tree, k: int) -> Tree:
+    """One client of a stacked tree."""
+    return apply(lambda x: x[k], stacked)
+
+
 def mean(stacked: Tree, n: Tensor) -> Tree:
     """The mean over clients weighted by their examples n (K,); integer leaves (counters) stay integers."""
     share = n.double() / n.double().sum()

@@ -75,7 +75,7 @@ def network(factory, shape, transform, **options):
     c = cohort(Plan(1, 2, False, transform, shape), [0, 1], parts, 0.05, 0, 1, torch.device("cpu"))
     w, stats = weights(problem.model)
     (fast,) = stacked.many(problem, [Task(w, stats, c)], ways)
-    slow = loop.local(replace(problem), w, stats, c)
+    slow = loop.local(replace(problem), Task(w, stats, c))
     torch.testing.assert_close(fast.w, slow.w, rtol=1e-3, atol=1e-4)
     torch.testing.assert_close(fast.loss, slow.loss, rtol=1e-4, atol=1e-4)
 

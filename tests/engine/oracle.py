@@ -8,8 +8,9 @@ from torch import nn
 from fedskew import models, rng
 from fedskew.engine import loop
 from fedskew.engine.batches import Plan, cohort
-from fedskew.engine.problem import Problem, weights
+from fedskew.engine.problem import Problem, Task, weights
 from fedskew.engine.seeded import with_seeded_dropout
+from fedskew.engine.terms import PLAIN, Contrast, Drift, Logits, Terms
 
 CPU = torch.device("cpu")
 
@@ -23,12 +24,12 @@ class Foreign(nn.Module):
         self.norm = nn.BatchNorm2d(4)
         self.gate = nn.Parameter(torch.tensor([0.3, 0.1, -0.2, 0.5]))
         self.drop = nn.Dropout(0.3)
-        self.out = nn.Linear(4 * 8 * 8, 4)
+        self.head = nn.Linear(4 * 8 * 8, 4)
 
     def forward(self, x):
         h = self.norm(self.conv(x))
         h = torch.sigmoid(h) * h + self.gate.view(1, 4, 1, 1)
-        return self.out(self.drop(h).reshape(len(x), -1))
+        return self.head(self.drop(h).reshape(len(x), -1))
 
 
 def foreign(shape, classes):
@@ -64,11 +65,30 @@ def cohort_of(problem, sizes, epochs=1, batch=3, lr=0.1):
     return cohort(plan, range(len(sizes)), parts, lr, 0, 1, CPU)
 
 
-def compare(way, problem, sizes, epochs=1, batch=3, lr=0.1, rtol=1e-10):
+def terms_of(problem, clients, *parts):
+    """Random terms of these kinds for a cohort: "pull", "shift", "logits", "contrast"."""
+    g = torch.Generator().manual_seed(0)
+
+    def random(*shape):
+        return torch.rand(clients, *shape, generator=g, dtype=torch.float64).to(problem.dtype)
+
+    w, _ = weights(problem.model)
+    near = {key: leaf + 0.1 * random(*leaf.shape) for key, leaf in w.items()}
+    shift = {key: random(*leaf.shape) - 0.5 for key, leaf in w.items()} if "shift" in parts else {}
+    pull = random() if "pull" in parts else torch.zeros(clients, dtype=problem.dtype)
+    return Terms(
+        drift=Drift(pull, shift) if {"pull", "shift"} & set(parts) else None,
+        logits=Logits(random(4), random(4), random() / 2) if "logits" in parts else None,
+        contrast=Contrast(near, 1 + random(), 0.5 + random()) if "contrast" in parts else None,
+    )
+
+
+def compare(way, problem, sizes, epochs=1, batch=3, lr=0.1, rtol=1e-10, terms=PLAIN):
     """Train with the loop and with `way`; both results, once they agree."""
     c = cohort_of(problem, sizes, epochs, batch, lr)
     w, stats = weights(problem.model)
-    slow, fast = loop.local(problem, w, stats, c), way(problem, w, stats, c)
+    task = Task(w, stats, c, terms)
+    slow, fast = loop.local(problem, task), way(problem, task)
     assert list(fast.w) == list(slow.w)
     assert list(fast.stats) == list(slow.stats)
     for key, value in (slow.w | slow.stats).items():

@@ -48,7 +48,7 @@ def test_single_precision_is_close_to_the_loop(name):
     """Few steps: rounding flips a max-pool now and then, and what follows drifts."""
     set_precision("fp32", GPU)
     problem, task = setting(name, [16, 10, 24], momentum=0.5, weight_decay=0.01)
-    slow = loop.local(problem, task.w, task.stats, task.cohort)
+    slow = loop.local(problem, task)
     many = many_of(problem, "stacked")
     (fast,), (again,) = many([task]), many([task])
     for key, value in slow.w.items():
@@ -65,7 +65,7 @@ def test_lower_precision_trains_to_the_same_loss(name, precision):
     problem, task = setting(name, [64, 40], half=precision == "bf16")
     (fast,) = many_of(problem, "stacked")([task])
     set_precision("fp32", GPU)
-    slow = loop.local(problem, task.w, task.stats, task.cohort)
+    slow = loop.local(problem, task)
     torch.testing.assert_close(fast.loss, slow.loss, rtol=2e-2, atol=2e-2)
 
 

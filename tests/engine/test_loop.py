@@ -9,7 +9,7 @@ from fedskew import models, rng
 from fedskew.engine import loop
 from fedskew.engine.batches import Plan, cohort
 from fedskew.engine.evaluate import evaluate
-from fedskew.engine.problem import Problem, weights
+from fedskew.engine.problem import Problem, Task, weights
 
 CPU = torch.device("cpu")
 
@@ -26,7 +26,7 @@ def test_local_steps_are_sgd_with_momentum_and_weight_decay():
     problem = problem_of(weight_decay=0.1, momentum=0.5)
     c = cohort(Plan(2, 4, False, "none", (3,)), [0], [np.arange(10)], 0.3, 0, 1, CPU)
     w, stats = weights(problem.model)
-    got = loop.local(problem, w, stats, c)
+    got = loop.local(problem, Task(w, stats, c))
 
     weight, bias = w["fc.weight"].clone(), w["fc.bias"].clone()
     m_w, m_b = torch.zeros_like(weight), torch.zeros_like(bias)
@@ -49,9 +49,9 @@ def test_clients_do_not_see_each_other():
     w, stats = weights(problem.model)
     parts = [np.arange(0, 10), np.arange(10, 13), np.arange(13, 40)]
     plan = Plan(1, 4, False, "none", (3,))
-    together = loop.local(problem, w, stats, cohort(plan, [0, 1, 2], parts, 0.1, 0, 1, CPU))
+    together = loop.local(problem, Task(w, stats, cohort(plan, [0, 1, 2], parts, 0.1, 0, 1, CPU)))
     for k in range(3):
-        alone = loop.local(problem, w, stats, cohort(plan, [k], [parts[k]], 0.1, 0, 1, CPU))
+        alone = loop.local(problem, Task(w, stats, cohort(plan, [k], [parts[k]], 0.1, 0, 1, CPU)))
         assert torch.equal(together.w["fc.weight"][k], alone.w["fc.weight"][0])
         assert together.loss[k] == alone.loss[0]
 
@@ -60,7 +60,7 @@ def test_the_weights_sent_out_are_left_alone():
     problem = problem_of()
     w, stats = weights(problem.model)
     before = {k: v.clone() for k, v in w.items()}
-    loop.local(problem, w, stats, cohort(Plan(1, 4, False, "none", (3,)), [0], [np.arange(40)], 0.1, 0, 1, CPU))
+    loop.local(problem, Task(w, stats, cohort(Plan(1, 4, False, "none", (3,)), [0], [np.arange(40)], 0.1, 0, 1, CPU)))
     assert all(torch.equal(w[k], before[k]) for k in w)
 
 
@@ -68,12 +68,12 @@ def test_batch_norm_statistics_come_back_and_dropout_is_seeded():
     problem = problem_of(models.lahoti_cifar, shape=(3, 8, 8), n=12)
     w, stats = weights(problem.model)
     c = cohort(Plan(1, 4, False, "none", (3, 8, 8)), [0, 1], [np.arange(8), np.arange(8, 12)], 0.1, 0, 1, CPU)
-    one, two = (loop.local(problem, w, stats, c) for _ in range(2))
+    one, two = (loop.local(problem, Task(w, stats, c)) for _ in range(2))
     assert one.stats["norm1.num_batches_tracked"].tolist() == [2, 1]
     assert not torch.equal(one.stats["norm1.running_mean"][0], stats["norm1.running_mean"])
     assert all(torch.equal(one.w[k], two.w[k]) for k in one.w)
     other = cohort(Plan(1, 4, False, "none", (3, 8, 8)), [0, 1], [np.arange(8), np.arange(8, 12)], 0.1, 1, 1, CPU)
-    assert not torch.equal(loop.local(problem, w, stats, other).w["fc2.weight"], one.w["fc2.weight"])
+    assert not torch.equal(loop.local(problem, Task(w, stats, other)).w["fc2.weight"], one.w["fc2.weight"])
 
 
 def test_training_leaves_the_global_generator_alone():
@@ -82,7 +82,9 @@ def test_training_leaves_the_global_generator_alone():
     torch.manual_seed(3)
     expected = torch.rand(2)
     torch.manual_seed(3)
-    loop.local(problem, w, stats, cohort(Plan(1, 4, False, "none", (3, 8, 8)), [0], [np.arange(12)], 0.1, 0, 1, CPU))
+    loop.local(
+        problem, Task(w, stats, cohort(Plan(1, 4, False, "none", (3, 8, 8)), [0], [np.arange(12)], 0.1, 0, 1, CPU))
+    )
     assert torch.equal(torch.rand(2), expected)
 
 

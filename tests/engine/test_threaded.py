@@ -20,7 +20,7 @@ from torch.nn import functional as F
 from fedskew import models, rng
 from fedskew.engine import threaded, threads
 from fedskew.engine.chain import LARGE, Chain
-from fedskew.engine.problem import weights
+from fedskew.engine.problem import Task, weights
 
 # Channels-last kernels add in another order: a float32 weight of size one is off by 1e-5 after a few steps of a tiny
 # network, and a max-pool that flips moves it further.
@@ -94,7 +94,7 @@ def test_every_run_and_every_number_of_threads_gives_the_same_bits(name, two_thr
     results = []
     for n in (2, 1, 2, 3):
         torch.set_num_threads(n)
-        results.append(threaded.local(problem, w, stats, c))
+        results.append(threaded.local(problem, Task(w, stats, c)))
     for other in results[1:]:
         assert all(torch.equal(results[0].w[key], other.w[key]) for key in w)
         assert all(torch.equal(results[0].stats[key], other.stats[key]) for key in stats)
@@ -172,7 +172,7 @@ def test_an_error_in_a_thread_comes_out_and_stops_the_others(marked, two_threads
     problem.x[marked] = 1000
     before = threading.active_count()
     with pytest.raises(ValueError, match="a marked example"):
-        threaded.local(problem, *weights(problem.model), cohort_of(problem, [3, 9, 9, 9, 9, 9, 9], epochs=5))
+        threaded.local(problem, Task(*weights(problem.model), cohort_of(problem, [3, 9, 9, 9, 9, 9, 9], epochs=5)))
     assert threading.active_count() == before
     assert torch.get_num_threads() == 2
 
@@ -182,7 +182,7 @@ def test_it_leaves_the_weights_the_threads_and_the_model_alone(two_threads):
     w, stats = weights(problem.model)
     sent = {key: leaf.clone() for key, leaf in w.items()}
     before = threading.active_count()
-    threaded.local(problem, w, stats, cohort_of(problem, [5, 5, 5]))
+    threaded.local(problem, Task(w, stats, cohort_of(problem, [5, 5, 5])))
     assert threading.active_count() == before
     assert all(torch.equal(w[key], sent[key]) for key in w)
     assert all(torch.equal(p, sent[key]) for key, p in problem.model.named_parameters())
@@ -203,12 +203,12 @@ def test_a_worker_has_one_thread_of_torchs_unless_there_are_some_to_spare(two_th
             return super().forward(x)
 
     problem = problem_of(lambda: Asks(5, 4), (5,))
-    threaded.local(problem, *weights(problem.model), cohort_of(problem, [9, 9, 9]))
-    threaded.local(problem, *weights(problem.model), cohort_of(problem, [9]))
+    threaded.local(problem, Task(*weights(problem.model), cohort_of(problem, [9, 9, 9])))
+    threaded.local(problem, Task(*weights(problem.model), cohort_of(problem, [9])))
     assert set(seen) == {1}
     monkeypatch.setattr(threads, "SMALL_STEP", 1)  # now any step is worth two
     seen.clear()
-    threaded.local(problem, *weights(problem.model), cohort_of(problem, [9]))
+    threaded.local(problem, Task(*weights(problem.model), cohort_of(problem, [9])))
     assert set(seen) == {2}
 
 
@@ -216,13 +216,13 @@ INTERRUPTED = """
 import fedskew, threading, torch
 from oracle import NETWORKS, cohort_of, problem_of
 from fedskew.engine import threaded
-from fedskew.engine.problem import weights
+from fedskew.engine.problem import Task, weights
 problem = problem_of(*NETWORKS["mnist-cnn"])
 w, stats = weights(problem.model)
 c = cohort_of(problem, [20, 20, 20], epochs=5000)
 print("go", flush=True)
 try:
-    threaded.local(problem, w, stats, c)
+    threaded.local(problem, Task(w, stats, c))
 except KeyboardInterrupt:
     print("interrupted", threading.active_count(), flush=True)
 """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -32,6 +32,9 @@ class Plan:
     drop_last: bool
     transform: Transform
     shape: tuple[int, ...]  # of an example before the transform
+    balance: NDArray[np.int64] | None = None  # labels: draw every class that a client holds equally often
+    momentum: float = 0.0  # of the local SGD, for methods that must know it
+    counted: tuple[NDArray[np.int64], int] | None = None  # labels and classes, for methods that ask for label counts
 
 
 @dataclass(frozen=True)
@@ -45,9 +48,17 @@ class Cohort:
     draws: Tensor | None  # (K, S, B, 3), see data/transforms.py
     keys: Tensor  # (K,) for dropout, see engine/seeded.py; step s uses key + s
     lr: float
+    momentum: float = 0.0
+    counts: Tensor | None = None  # (K, C) labels that each client holds
+    population: tuple[int, int] = (1, 1)  # all clients, and all the examples they hold
 
     def __len__(self) -> int:
         return len(self.clients)
+
+    @property
+    def steps(self) -> Tensor:
+        """(K,) local steps of each client."""
+        return self.mask.any(dim=2).sum(dim=1)
 
 
 def cohort(
@@ -58,6 +69,7 @@ def cohort(
     seed: int,
     round_: int,
     device: torch.device,
+    population: tuple[int, int] = (1, 1),
 ) -> Cohort:
     """The batches of `clients`, who hold `parts`, in one round; each client has a stream of its own."""
     steps = [_steps(plan, part, rng.stream(seed, "batches", round_, k)) for k, part in zip(clients, parts, strict=True)]
@@ -79,6 +91,9 @@ def cohort(
         draws=None if random is None else torch.from_numpy(random).to(device),
         keys=torch.tensor([rng.torch_seed(seed, "dropout", round_, k) for k in clients], device=device),
         lr=lr,
+        momentum=plan.momentum,
+        counts=_counts(plan, parts, device),
+        population=population,
     )
 
 
@@ -108,14 +123,15 @@ def joined(cohorts: Sequence[Cohort]) -> Cohort:
 def parted(cohort: Cohort, at: int) -> tuple[Cohort, Cohort]:
     """The first clients and the others."""
     return tuple(  # type: ignore[return-value]
-        Cohort(
+        replace(
+            cohort,
             clients=cohort.clients[part],
             n=cohort.n[part],
             index=cohort.index[part],
             mask=cohort.mask[part],
             draws=None if cohort.draws is None else cohort.draws[part],
             keys=cohort.keys[part],
-            lr=cohort.lr,
+            counts=None if cohort.counts is None else cohort.counts[part],
         )
         for part in (slice(None, at), slice(at, None))
     )
@@ -132,8 +148,24 @@ def _steps(
     real = np.zeros(order.shape, bool)
     used = min(n, a_epoch * b)
     for e in range(plan.epochs):
-        order[e, :used] = generator.permutation(part)[:used]
+        order[e, :used] = _order(plan, part, generator)[:used]
         real[e, :used] = True
     index = order.reshape(-1, b)
     drawn = transforms.draws(plan.transform, plan.shape, index.size, generator)
     return index, real.reshape(-1, b), None if drawn is None else drawn.reshape(*index.shape, 3)
+
+
+def _order(plan: Plan, part: Index, generator: np.random.Generator) -> Index:
+    """An epoch's examples in order: a permutation, or draws with replacement in which a client's classes are equal."""
+    if plan.balance is None:
+        return generator.permutation(part)
+    labels = plan.balance[part]
+    chance = 1 / np.bincount(labels)[labels]
+    return generator.choice(part, len(part), p=chance / chance.sum())
+
+
+def _counts(plan: Plan, parts: Sequence[Index], device: torch.device) -> Tensor | None:
+    if plan.counted is None:
+        return None
+    labels, classes = plan.counted
+    return torch.from_numpy(np.stack([np.bincount(labels[part], minlength=classes) for part in parts])).to(device)

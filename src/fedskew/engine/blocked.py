@@ -7,10 +7,10 @@ from typing import Any
 from torch import Tensor, nn
 
 from fedskew.engine import kernels
-from fedskew.engine.folded import Layer, Step
+from fedskew.engine.folded import Layer, Network, Step
 
 
-def lower(model: nn.Module) -> Layer | None:
+def lower(model: nn.Module) -> Network | None:
     """(K, B, H, W, C) -> logits (K, B, classes) for stages of convolution, ReLU, max-pool and then a vector part."""
     if type(model) is not nn.Sequential:
         return None
@@ -23,18 +23,13 @@ def lower(model: nn.Module) -> Layer | None:
         return None
     rest = [_vector(name, module) for name, module in named[1:]]
     known = [layer for layer in rest if layer is not None]
-    if len(known) < len(rest):
+    if not known or len(known) < len(rest):
         return None
+    return Network([*stages, _flattened, *known[:-1]], known[-1], enter=lambda x: x)
 
-    def forward(step: Step, x: Tensor) -> Tensor:
-        for stage in stages:
-            x = stage(step, x)
-        x = x.movedim(-1, 2).flatten(2)  # a Flatten sees (C, H, W)
-        for layer in known:
-            x = layer(step, x)
-        return x
 
-    return forward
+def _flattened(step: Step, x: Tensor) -> Tensor:
+    return x.movedim(-1, 2).flatten(2)  # a Flatten sees (C, H, W)
 
 
 def _vector(name: str, module: Any) -> Layer | None:

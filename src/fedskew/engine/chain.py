@@ -35,15 +35,20 @@ class Descent:
     weight_decay: float
     momentum: float
     velocity: Tensor | None
+    shift: Tensor | None  # added to every gradient
 
     def step(self, left: Tensor, right: Tensor) -> None:
         """One step along left @ right."""
         if self.velocity is None:
             self.w.addmm_(left, right, beta=1 - self.lr * self.weight_decay, alpha=-self.lr)
+            if self.shift is not None:
+                self.w.add_(self.shift, alpha=-self.lr)
             return
         self.velocity.addmm_(left, right, beta=self.momentum)
         if self.weight_decay:
             self.velocity.add_(self.w, alpha=self.weight_decay)
+        if self.shift is not None:
+            self.velocity.add_(self.shift)
         self.w.add_(self.velocity, alpha=-self.lr)
 
 
@@ -69,7 +74,7 @@ class Chain:
     """A network as a function; `descents` are the weights that step within the backward pass, by name."""
 
     def __init__(self, model: nn.Module) -> None:
-        self.descents: dict[str, Descent] = {}
+        self.model, self.descents = model, dict[str, Descent]()
         layers = _flat(model, "")
         alone = len({id(layer) for _, layer in layers}) == len(layers)  # no layer twice in the chain
         uses = Counter(id(p) for m in model.modules() for p in m._parameters.values())
@@ -86,12 +91,20 @@ class Chain:
 
     def __call__(self, x: Tensor) -> Tensor:
         """Logits."""
-        for call in self.calls:
+        return self.head(self.features(x))
+
+    def features(self, x: Tensor) -> Tensor:
+        """What the last layer is given."""
+        for call in self.calls[:-1]:
             x = call(x)
         return x
 
+    def head(self, x: Tensor) -> Tensor:
+        """The last layer; of a network that is no chain, all of it."""
+        return self.calls[-1](x)
+
     def _stepping(self, name: str, layer: nn.Linear) -> Callable[[Tensor], Tensor]:
-        descent = self.descents[name] = Descent(layer.weight.detach(), 0.0, 0.0, 0.0, None)
+        descent = self.descents[name] = Descent(layer.weight.detach(), 0.0, 0.0, 0.0, None, None)
         return lambda x: _Linear.apply(x, layer.bias, descent)  # type: ignore[no-untyped-call]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Literal
 
 import torch
@@ -63,7 +64,7 @@ def many_of(problem: Problem, engine: Engine) -> Many:
             way = pick(problem, joined([task.cohort for task in tasks]))
         if way in ONE_BY_ONE:
             with threads.for_steps_of(flops * batch if way == "loop" else threads.SMALL_STEP):
-                return [ONE_BY_ONE[way](problem, task.w, task.stats, task.cohort) for task in tasks]
+                return [ONE_BY_ONE[way](problem, task) for task in tasks]
         with threads.for_steps_of(flops * batch):
             return stacked.many(problem, tasks)
 
@@ -92,8 +93,7 @@ class Fitting:
             half = len(tasks) // 2
             return self(tasks[:half]) + self(tasks[half:])
         task = tasks[0]
-        first, rest = parted(task.cohort, min(self.most, clients - 1))
-        (a,), (b,) = (self([Task(task.w, task.stats, part)]) for part in (first, rest))
+        (a,), (b,) = (self([part]) for part in _parted(task, min(self.most, clients - 1)))
         w, stats = (tree.apply(lambda x, y: torch.cat([x, y]), *pair) for pair in ((a.w, b.w), (a.stats, b.stats)))
         return [Trained(w, stats, torch.cat([a.loss, b.loss]))]
 
@@ -102,6 +102,14 @@ class Fitting:
         if programs is not None:
             programs.clear()
         torch.cuda.empty_cache()
+
+
+def _parted(task: Task, at: int) -> tuple[Task, Task]:
+    first, rest = parted(task.cohort, at)
+    return (
+        replace(task, cohort=first, terms=task.terms.part(slice(None, at))),
+        replace(task, cohort=rest, terms=task.terms.part(slice(at, None))),
+    )
 
 
 def _input_shape(problem: Problem) -> tuple[int, ...]:

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from fedskew.engine.folded import Step
 from fedskew.engine.problem import Problem
 from fedskew.engine.stacked import Cohorts, along
+from fedskew.engine.terms import Logits
 
 
 def chain(problem: Problem) -> list[str | None] | None:
@@ -40,15 +41,10 @@ def advance(
     for name in layers:
         a = before[-1]
         before.append(a.relu() if name is None else _linear(state, name, a))
-    z = before.pop()
-    z = z - z.amax(dim=2, keepdim=True)  # torch's log_softmax over ten classes takes five times as long
-    label = y.unsqueeze(2)
-    p = z.exp()
-    norm = p.sum(dim=2, keepdim=True)
-    losses = (norm.log() - z.gather(2, label)).squeeze(2) * at.mask
     rates = (state.rates * active).to(x.dtype)
     share = at.mask * (rates / at.mask.sum(dim=1).clamp_min(1)).unsqueeze(1)  # (K, B) the weight of an example's step
-    d = p.div_(norm).scatter_add_(2, label, -torch.ones_like(label, dtype=x.dtype)).mul_(share.unsqueeze(2))
+    each, d = _loss(before.pop(), y.unsqueeze(2), at.logits)
+    d.mul_(share.unsqueeze(2))
     for i in reversed(range(len(layers))):
         name, a = layers[i], before[i]
         if name is None:
@@ -56,14 +52,34 @@ def advance(
             continue
         w, bias = state.w[f"{name}.weight"], state.w[f"{name}.bias"]
         below = torch.bmm(d, w) if i else None
-        if problem.weight_decay:
+        if state.decaying:
             for leaf in (w, bias):
-                leaf.mul_(along(1 - rates * problem.weight_decay, leaf))
+                leaf.mul_(along(1 - rates * state.decays.to(x.dtype), leaf))
+        if state.shift:
+            for leaf, shift in ((w, state.shift[f"{name}.weight"]), (bias, state.shift[f"{name}.bias"])):
+                leaf.addcmul_(shift, along(rates, leaf), value=-1)
         w.baddbmm_(d.transpose(1, 2), a, alpha=-1)
         bias.sub_(d.sum(dim=1))
         if below is not None:
             d = below
-    return losses.sum(dim=1)
+    return (each * at.mask).sum(dim=1)
+
+
+def _loss(z: Tensor, label: Tensor, logits: Logits | None) -> tuple[Tensor, Tensor]:
+    """Each example's cross-entropy (K, B) and its gradient by the logits (K, B, C)."""
+    if logits is not None:
+        z = torch.addcmul(logits.offset.unsqueeze(1), z, logits.scale.unsqueeze(1))
+    z = z - z.amax(dim=2, keepdim=True)  # torch's log_softmax over ten classes takes five times as long
+    p = z.exp()
+    norm = p.sum(dim=2, keepdim=True)
+    each = norm.log() - z.gather(2, label)
+    ones = torch.ones_like(label, dtype=z.dtype)
+    if logits is None:
+        return each.squeeze(2), p.div_(norm).scatter_add_(2, label, -ones)
+    smoothing = logits.smoothing[:, None, None]
+    each = (1 - smoothing) * each + smoothing * (norm.log() - z.mean(dim=2, keepdim=True))
+    d = p.div_(norm).sub_(smoothing / z.shape[2]).scatter_add_(2, label, (smoothing - 1) * ones)
+    return each.squeeze(2), d.mul_(logits.scale.unsqueeze(1))
 
 
 def _linear(state: Cohorts, name: str, x: Tensor) -> Tensor:

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from fedskew.engine.seeded import SeededDropout
+from fedskew.engine.terms import Logits
 from fedskew.models import Residual
 from fedskew.tree import Tree
 
@@ -28,26 +29,52 @@ class Step:
     new_stats: Tree  # (K, ...) after it; filled by the layers
     mask: Tensor  # (K, B) 1 for an example, 0 for padding
     keys: Tensor  # (K,) for dropout
+    logits: Logits | None = None
+    contrast: Contrasted | None = None
+
+
+@dataclass(frozen=True)
+class Contrasted:
+    """What a client's features are compared with: see terms.Contrast."""
+
+    sent: Tree  # (K, ...) weights that the round began with
+    previous: Tree  # (K, ...) each client's own last weights
+    mu: Tensor  # (K,)
+    temperature: Tensor  # (K,)
 
 
 Layer = Callable[[Step, Tensor], Tensor]
 
 
-def lower(model: nn.Module) -> Layer | None:
-    """The network as a function (K, B, ...) -> logits (K, B, C); None if it has a layer that is not known here."""
-    layers = _lower(model, "")
-    if layers is None:
-        return None
-    first = next(m for m in model.modules() if type(m) is not nn.Sequential)
+@dataclass(frozen=True)
+class Network:
+    """(K, B, ...) -> logits (K, B, C), in two parts: what comes before the last layer, and that layer."""
 
-    def forward(step: Step, x: Tensor) -> Tensor:
-        if x.dim() == 5 and not isinstance(first, nn.Flatten):
-            x = x.transpose(0, 1).flatten(1, 2)  # (B, K C, H, W)
-        for layer in layers:
+    body: list[Layer]
+    head: Layer
+    enter: Callable[[Tensor], Tensor]  # lays the examples out as the first layer wants them
+
+    def features(self, step: Step, x: Tensor) -> Tensor:
+        """What the last layer is given."""
+        x = self.enter(x)
+        for layer in self.body:
             x = layer(step, x)
         return x
 
-    return forward
+
+def lower(model: nn.Module) -> Network | None:
+    """The network with a client axis; None if it has a layer that is not known here."""
+    layers = _lower(model, "")
+    if not layers:
+        return None
+    first = next(m for m in model.modules() if type(m) is not nn.Sequential)
+
+    def enter(x: Tensor) -> Tensor:
+        if x.dim() == 5 and not isinstance(first, nn.Flatten):
+            return x.transpose(0, 1).flatten(1, 2)  # (B, K C, H, W)
+        return x
+
+    return Network(layers[:-1], layers[-1], enter)
 
 
 def _lower(module: nn.Module, name: str) -> list[Layer] | None:

@@ -22,21 +22,22 @@ class Graphed:
 
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
-        self.programs: dict[tuple[int, int], _Program] = {}
+        self.programs: dict[tuple[int, int, tuple[bool, bool, bool]], _Program] = {}
 
     def __call__(self, tasks: Sequence[Task]) -> list[Trained]:
         """Copy the cohorts into the recorded program's tensors and replay it; no waiting for the device."""
         cohort = joined([task.cohort for task in tasks])
         k, s, b = cohort.index.shape
-        program = self.programs.get((k, b))
+        shape = k, b, stacked.joint_shape(tasks)
+        program = self.programs.get(shape)
         if program is None or program.index.shape[1] < s:
-            self.programs.pop((k, b), None)
-            program = self.programs[k, b] = self._recorded(tasks[0], cohort)
-        return program.run(tasks, cohort)
+            self.programs.pop(shape, None)
+            program = self.programs[shape] = self._recorded(tasks, cohort)
+        return program.run(self.problem, tasks, cohort)
 
-    def _recorded(self, task: Task, cohort: Cohort) -> _Program:
+    def _recorded(self, tasks: Sequence[Task], cohort: Cohort) -> _Program:
         try:
-            return _Program.record(self.problem, task, cohort)
+            return _Program.record(self.problem, tasks, cohort)
         except torch.OutOfMemoryError:
             raise
         except RuntimeError as e:
@@ -57,12 +58,10 @@ class _Program:
     graph: torch.cuda.CUDAGraph
 
     @classmethod
-    def record(cls, problem: Problem, task: Task, cohort: Cohort) -> _Program:
+    def record(cls, problem: Problem, tasks: Sequence[Task], cohort: Cohort) -> _Program:
         """Run one step twice on a side stream (kernels are compiled there), then record it."""
-        k = len(cohort)
-        rates = torch.zeros(k, device=problem.x.device, dtype=torch.float64)
         program = cls(
-            state=stacked.Cohorts.of(problem, stacked.repeated(task.w, k), stacked.repeated(task.stats, k), rates),
+            state=stacked.Cohorts.room(problem, tasks).load(problem, tasks),
             index=cohort.index.clone(),
             mask=cohort.mask.clone(),
             draws=None if cohort.draws is None else cohort.draws.clone(),
@@ -93,19 +92,11 @@ class _Program:
             step()
         return program
 
-    def run(self, tasks: Sequence[Task], cohort: Cohort) -> list[Trained]:
+    def run(self, problem: Problem, tasks: Sequence[Task], cohort: Cohort) -> list[Trained]:
         """One round."""
         steps = cohort.index.shape[1]
-        sizes = [len(task.cohort) for task in tasks]
-        at = 0
-        for task, size in zip(tasks, sizes, strict=True):
-            for into, start in ((self.state.w, task.w), (self.state.stats, task.stats)):
-                for name, leaf in into.items():
-                    leaf[at : at + size].copy_(start[name].expand(size, *start[name].shape))
-            self.state.rates[at : at + size].fill_(task.cohort.lr)
-            at += size
-        for leaf in (*self.state.velocity.values(), self.state.total, self.at):
-            leaf.zero_()
+        self.state.load(problem, tasks)
+        self.at.zero_()
         self.index[:, :steps].copy_(cohort.index)
         self.mask[:, :steps].copy_(cohort.mask)
         self.keys.copy_(cohort.keys)
@@ -115,7 +106,7 @@ class _Program:
             self.graph.replay()
         loss = self.state.total / cohort.mask.sum(dim=(1, 2))
         w, stats = (tree.apply(torch.clone, a) for a in (self.state.w, self.state.stats))  # the next round overwrites
-        return stacked.apart(Trained(w, stats, loss), sizes)
+        return stacked.apart(Trained(w, stats, loss), [len(task.cohort) for task in tasks])
 
 
 def ways_of(problem: Problem) -> stacked.Ways:
@@ -126,8 +117,8 @@ def ways_of(problem: Problem) -> stacked.Ways:
         from fedskew.engine import blocked, kernels
     except ImportError:  # no Triton
         return library
-    forward = blocked.lower(problem.model)
-    if forward is None or problem.dtype != torch.float32:
+    network = blocked.lower(problem.model)
+    if network is None or problem.dtype != torch.float32:
         return library
     activations = torch.bfloat16 if problem.half else torch.float32
 
@@ -139,10 +130,12 @@ def ways_of(problem: Problem) -> stacked.Ways:
 
     def descend(problem: Problem, state: stacked.Cohorts, grads: Tree, active: Tensor) -> None:
         for name, leaf in state.w.items():
-            velocity = state.velocity.get(name)
-            kernels.descend(leaf, grads[name], velocity, state.rates, active, problem.momentum, problem.weight_decay)
+            kernels.descend(
+                *(leaf, grads[name], state.velocity.get(name), state.shift.get(name)),
+                *(state.rates, state.decays, active, problem.momentum),
+            )
 
-    return stacked.Ways(examples, stacked.stepping(stacked.through(forward), descend))
+    return stacked.Ways(examples, stacked.stepping(stacked.through(network), descend))
 
 
 def _in_half(problem: Problem, gradients: stacked.Gradients) -> stacked.Gradients:

@@ -163,16 +163,18 @@ def _halves_kernel(x, high, low, n, BLOCK: tl.constexpr):
 
 @triton.jit
 def _descend_kernel(
-    w, g, velocity, rates, active, n, momentum, weight_decay,
-    MOMENTUM: tl.constexpr, BLOCK: tl.constexpr,
+    w, g, velocity, shift, rates, decays, active, n, momentum,
+    MOMENTUM: tl.constexpr, SHIFT: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """w -= rate (g + decay w), with torch.optim.SGD's momentum; a client without a batch stays as it is."""
+    """w -= rate (g + decay w + shift), with torch.optim.SGD's momentum; a client without a batch stays as it is."""
     k = tl.program_id(1).to(tl.int64)
     if tl.load(active + k):
         i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
         at = k * n + i
         value = tl.load(w + at, mask=i < n)
-        step = tl.load(g + at, mask=i < n) + weight_decay * value
+        step = tl.load(g + at, mask=i < n) + tl.load(decays + k).to(tl.float32) * value
+        if SHIFT:
+            step += tl.load(shift + at, mask=i < n)
         if MOMENTUM:
             step += momentum * tl.load(velocity + at, mask=i < n)
             tl.store(velocity + at, step, mask=i < n)
@@ -180,14 +182,22 @@ def _descend_kernel(
 
 
 def descend(
-    w: Tensor, g: Tensor, velocity: Tensor | None, rates: Tensor, active: Tensor, momentum: float, weight_decay: float
+    w: Tensor,
+    g: Tensor,
+    velocity: Tensor | None,
+    shift: Tensor | None,
+    rates: Tensor,
+    decays: Tensor,
+    active: Tensor,
+    momentum: float,
 ) -> None:
     """One step of local SGD for a leaf (K, ...) of every client, in place."""
     n = w[0].numel()
-    kept = w if velocity is None else velocity
+    kept, moved = w if velocity is None else velocity, w if shift is None else shift
     _descend_kernel[(triton.cdiv(n, 1024), len(w))](
-        w, g.contiguous(), kept, rates, active, n, momentum, weight_decay, MOMENTUM=velocity is not None, BLOCK=1024
-    )
+        w, g.contiguous(), kept, moved, rates, decays, active, n, momentum,
+        MOMENTUM=velocity is not None, SHIFT=shift is not None, BLOCK=1024,
+    )  # fmt: skip
 
 
 def images(x: Tensor, index: Tensor, draws: Tensor, shape: tuple[int, int], dtype: torch.dtype) -> Tensor:

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.func import functional_call
 from torch.nn.functional import cross_entropy
 
 from fedskew import tree
 from fedskew.data import transforms
 from fedskew.engine.batches import Cohort
-from fedskew.engine.problem import Problem, Trained, weights
+from fedskew.engine.features import watched
+from fedskew.engine.problem import Problem, Task, Trained, weights
 from fedskew.engine.seeded import set_keys
+from fedskew.engine.terms import Terms, contrast, smoothed
 from fedskew.tree import Tree
 
 
-def local(problem: Problem, w: Tree, stats: Tree, cohort: Cohort) -> Trained:
-    """McMahan et al. 2017, Algorithm 1, ClientUpdate, for every client of the cohort."""
-    done = [_client(problem, w, stats, cohort, k) for k in range(len(cohort))]
+def local(problem: Problem, task: Task) -> Trained:
+    """McMahan et al. 2017, Algorithm 1, ClientUpdate, for every client of the cohort, with the method's terms."""
+    done = [_client(problem, task, k) for k in range(len(task.cohort))]
     return Trained(
         w=tree.stack(end for end, _, _ in done),
         stats=tree.stack(buffers for _, buffers, _ in done),
@@ -24,9 +27,9 @@ def local(problem: Problem, w: Tree, stats: Tree, cohort: Cohort) -> Trained:
     )
 
 
-def _client(problem: Problem, w: Tree, stats: Tree, cohort: Cohort, k: int) -> tuple[Tree, Tree, Tensor]:
-    model = problem.model.train()
-    model.load_state_dict(w | stats)
+def _client(problem: Problem, task: Task, k: int) -> tuple[Tree, Tree, Tensor]:
+    cohort, model = task.cohort, problem.model.train()
+    model.load_state_dict(task.w | task.stats)
     optimiser = torch.optim.SGD(
         model.parameters(), lr=cohort.lr, momentum=problem.momentum, weight_decay=problem.weight_decay
     )
@@ -36,13 +39,53 @@ def _client(problem: Problem, w: Tree, stats: Tree, cohort: Cohort, k: int) -> t
         for s, (index, size, drawn) in enumerate(_batches(cohort, k)):
             set_keys(model, cohort.keys[k] + s)
             x = transforms.training(problem.transform, problem.x[index], drawn, problem.dtype)
-            loss = cross_entropy(model(x), problem.y[index])
+            loss = _loss(model, task, k, x, problem.y[index])
             optimiser.zero_grad()
             loss.backward()  # type: ignore[no-untyped-call]
+            _add_drift(model, task, k)
             optimiser.step()
             total += loss.detach() * size
             seen += size
     return *weights(model), total / seen
+
+
+def _loss(model: nn.Module, task: Task, k: int, x: Tensor, y: Tensor) -> Tensor:
+    """The mean loss of a batch."""
+    terms = task.terms
+    if terms.contrast is None:
+        return _cross_entropy(model(x), y, terms, k)
+    with torch.no_grad():
+        sent, previous = (_features(model, x, w, task.stats) for w in (task.w, tree.one(terms.contrast.previous, k)))
+    with watched(model) as seen:
+        loss = _cross_entropy(model(x), y, terms, k)
+    (features,) = seen
+    each = contrast((a.unsqueeze(0) for a in (features, sent, previous)), terms.contrast.temperature[k, None])
+    return loss + terms.contrast.mu[k] * each.mean()
+
+
+def _cross_entropy(z: Tensor, y: Tensor, terms: Terms, k: int) -> Tensor:
+    if terms.logits is None:
+        return cross_entropy(z, y)
+    return smoothed(z, y, terms.logits.scale[k], terms.logits.offset[k], terms.logits.smoothing[k]).mean()
+
+
+def _features(model: nn.Module, x: Tensor, w: Tree, stats: Tree) -> Tensor:
+    """What other weights make of a batch; the batch-norm statistics they would leave are thrown away."""
+    with watched(model) as seen:
+        functional_call(model, w | tree.apply(torch.clone, stats), (x,))
+    (features,) = seen
+    return features
+
+
+def _add_drift(model: nn.Module, task: Task, k: int) -> None:
+    drift = task.terms.drift
+    if drift is None:
+        return
+    for name, p in model.named_parameters():
+        if p.grad is not None:
+            p.grad += drift.pull[k].to(p.dtype) * (p.detach() - task.w[name])
+            if drift.shift:
+                p.grad += drift.shift[name][k]
 
 
 def _batches(cohort: Cohort, k: int) -> list[tuple[Tensor, int, Tensor | None]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from torch import Tensor, nn
@@ -11,8 +12,10 @@ from torch.func import functional_call, grad, vmap
 from torch.nn.functional import cross_entropy
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from fedskew.engine.features import watched
 from fedskew.engine.folded import Step
 from fedskew.engine.seeded import set_keys
+from fedskew.engine.terms import contrast, smoothed
 from fedskew.tree import Tree
 
 
@@ -60,19 +63,36 @@ def gradients_of(model: nn.Module) -> Callable[[Step, Tensor, Tensor], tuple[Tre
     model = copy.deepcopy(model).train()
     norms = dict(_replace_norms(model))
 
-    def loss_of(w: Tree, stats: Tree, x: Tensor, y: Tensor, mask: Tensor, key: Tensor) -> tuple[Tensor, Any]:
+    def loss_of(
+        w: Tree, stats: Tree, x: Tensor, y: Tensor, mask: Tensor, key: Tensor, terms: dict[str, Any]
+    ) -> tuple[Tensor, Any]:
         set_keys(model, key)
         for norm in norms.values():
             norm.mask = mask
-        logits = functional_call(model, w | stats, (x,))
-        each = cross_entropy(logits, y, reduction="none") * mask
+        against = terms.get("contrast")
+        others = [] if against is None else [features(against[name] | stats, x) for name in ("sent", "previous")]
+        watching: AbstractContextManager[list[Tensor]] = nullcontext([]) if against is None else watched(model)
+        with watching as seen:
+            z = functional_call(model, w | stats, (x,))
+        each = smoothed(z, y, **terms["logits"]) if "logits" in terms else cross_entropy(z, y, reduction="none")
+        if against is not None:
+            stacked = (a.unsqueeze(0) for a in (*seen, *others))
+            each = each + against["mu"] * contrast(stacked, against["temperature"].unsqueeze(0)).squeeze(0)
+        each = each * mask
         new = {f"{name}.{key}": value for name, norm in norms.items() for key, value in norm.new.items()}
         return each.sum() / mask.sum().clamp_min(1), (each.detach().sum(), stats | new)
+
+    def features(w: Tree, x: Tensor) -> Tensor:
+        with watched(model) as seen:
+            functional_call(model, w, (x,))
+        return seen[0].detach()
 
     per_client = vmap(grad(loss_of, has_aux=True), randomness="different")
 
     def gradients(step: Step, x: Tensor, y: Tensor) -> tuple[Tree, Tensor]:
-        grads, (losses, new_stats) = per_client(step.w, step.stats, x, y, step.mask, step.keys)
+        parts = {"logits": step.logits, "contrast": step.contrast}
+        terms = {name: vars(part) for name, part in parts.items() if part is not None}
+        grads, (losses, new_stats) = per_client(step.w, step.stats, x, y, step.mask, step.keys, terms)
         step.new_stats.update(new_stats)
         return grads, losses
 

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from fedskew.data.dataset import Transform
 from fedskew.engine.batches import Cohort
+from fedskew.engine.terms import PLAIN, Terms
 from fedskew.tree import Tree
 
 
@@ -28,11 +29,12 @@ class Problem:
 
 @dataclass(frozen=True)
 class Task:
-    """A cohort that is to be trained from these weights."""
+    """A cohort that is to be trained from these weights, and what the method adds to its plain SGD."""
 
     w: Tree
     stats: Tree
     cohort: Cohort
+    terms: Terms = PLAIN
 
 
 @dataclass(frozen=True)

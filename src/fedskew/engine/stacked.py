@@ -6,9 +6,8 @@ batch is padded; padding has no weight in the loss and in batch-norm statistics.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import torch
@@ -17,9 +16,10 @@ from torch.nn.functional import cross_entropy
 
 from fedskew import tree
 from fedskew.data import transforms
-from fedskew.engine import folded, mapped
-from fedskew.engine.batches import Cohort, joined
+from fedskew.engine import folded, mapped, terms
+from fedskew.engine.batches import joined
 from fedskew.engine.problem import Problem, Task, Trained
+from fedskew.engine.terms import Logits, rows, smoothed
 from fedskew.tree import Tree
 
 Gradients = Callable[[folded.Step, Tensor, Tensor], tuple[Tree, Tensor]]
@@ -34,47 +34,97 @@ class Cohorts:
     velocity: Tree  # (K, ...), empty without local momentum
     total: Tensor  # (K,) summed training loss
     rates: Tensor  # (K,) learning rates, in double precision
+    decays: Tensor  # (K,) what weights are multiplied by and added to the gradient: weight decay and pull
+    decaying: bool  # whether any of it is not zero
+    shift: Tree  # (K, ...) added to the gradient; empty: none
+    logits: Logits | None
+    contrast: folded.Contrasted | None
 
     @classmethod
-    def of(cls, problem: Problem, w: Tree, stats: Tree, rates: Tensor) -> Cohorts:
-        """Before the first step; w and stats are (K, ...) and will be overwritten."""
-        velocity = tree.zeros_like(w) if problem.momentum else {}
-        return cls(w, stats, velocity, torch.zeros_like(rates), rates)
+    def room(cls, problem: Problem, tasks: Sequence[Task]) -> Cohorts:
+        """Tensors for the clients of these tasks, and of all that are alike; `load` fills them."""
+        k = sum(len(task.cohort) for task in tasks)
+        device = problem.x.device
+
+        def alike(a: Tree) -> Tree:
+            return tree.apply(lambda x: x.new_empty(k, *x.shape), a)
+
+        def numbers(*shape: int, dtype: torch.dtype = problem.dtype) -> Tensor:
+            return torch.empty(k, *shape, dtype=dtype, device=device)
+
+        drift, logits, contrast = joint_shape(tasks)
+        classes = next((t.terms.logits.scale.shape[1] for t in tasks if t.terms.logits), 0)
+        w = tasks[0].w
+        return cls(
+            w=alike(w),
+            stats=alike(tasks[0].stats),
+            velocity=alike(w) if problem.momentum else {},
+            total=numbers(dtype=torch.float64),
+            rates=numbers(dtype=torch.float64),
+            decays=numbers(dtype=torch.float64),
+            decaying=drift or problem.weight_decay > 0,
+            shift=alike(w) if drift else {},
+            logits=Logits(numbers(classes), numbers(classes), numbers()) if logits else None,
+            contrast=folded.Contrasted(alike(w), alike(w), numbers(), numbers()) if contrast else None,
+        )
+
+    def load(self, problem: Problem, tasks: Sequence[Task]) -> Cohorts:
+        """The beginning of a round."""
+        for leaf in (*self.velocity.values(), self.total):
+            leaf.zero_()
+        for at, task in zip(rows([len(task.cohort) for task in tasks]), tasks, strict=True):
+            drift, logits, contrast = task.terms.drift, task.terms.logits, task.terms.contrast
+            _put(self.w, at, task.w)
+            _put(self.stats, at, task.stats)
+            self.rates[at] = task.cohort.lr
+            self.decays[at] = problem.weight_decay if drift is None else drift.pull + problem.weight_decay
+            for name, leaf in self.shift.items():  # pull (w - w0) + shift = pull w + (shift - pull w0)
+                leaf[at] = drift.shift[name] if drift and drift.shift else 0
+                if drift is not None:
+                    leaf[at] -= along(drift.pull.to(leaf.dtype), leaf) * task.w[name]
+            if self.logits is not None:
+                self.logits.scale[at] = 1 if logits is None else logits.scale
+                self.logits.offset[at] = 0 if logits is None else logits.offset
+                self.logits.smoothing[at] = 0 if logits is None else logits.smoothing
+            if self.contrast is not None:
+                _put(self.contrast.sent, at, task.w)
+                _put(self.contrast.previous, at, task.w if contrast is None else contrast.previous)
+                self.contrast.mu[at] = 0 if contrast is None else contrast.mu
+                self.contrast.temperature[at] = 1 if contrast is None else contrast.temperature
+        return self
 
 
-def local(problem: Problem, w: Tree, stats: Tree, cohort: Cohort) -> Trained:
+def _put(into: Tree, at: slice, start: Tree) -> None:
+    for name, leaf in into.items():
+        leaf[at] = start[name]
+
+
+def joint_shape(tasks: Sequence[Task]) -> tuple[bool, bool, bool]:
+    """Which kinds of terms any of the tasks has; the others take part with neutral ones."""
+    drift, logits, contrast = (any(parts) for parts in zip(*(task.terms.shape for task in tasks), strict=True))
+    return drift, logits, contrast
+
+
+def local(problem: Problem, task: Task) -> Trained:
     """McMahan et al. 2017, Algorithm 1, ClientUpdate, for the whole cohort in one computation."""
-    return many(problem, [Task(w, stats, cohort)])[0]
+    return many(problem, [task])[0]
 
 
 def many(problem: Problem, tasks: Sequence[Task], ways: Ways | None = None) -> list[Trained]:
     """Several cohorts, each from weights and with a learning rate of its own, in one computation."""
-    ways = ways or ways_of(problem)
+    state = Cohorts.room(problem, tasks).load(problem, tasks)
+    ways = ways or ways_of(problem, contrast=state.contrast is not None)
     cohort = joined([task.cohort for task in tasks])
     sizes = [len(task.cohort) for task in tasks]
-    rates = torch.cat([torch.full((k,), t.cohort.lr, dtype=torch.float64) for k, t in zip(sizes, tasks, strict=True)])
-    w, stats = (
-        tree.apply(_together, *(repeated(a, k) for k, a in zip(sizes, trees, strict=True)))
-        for trees in ([t.w for t in tasks], [t.stats for t in tasks])
-    )
-    state = Cohorts.of(problem, w, stats, rates.to(problem.x.device))
     for s in range(cohort.index.shape[1]):
         drawn = None if cohort.draws is None else cohort.draws[:, s]
         step(problem, ways, state, cohort.index[:, s], cohort.mask[:, s], drawn, cohort.keys + s)
     return apart(Trained(state.w, state.stats, state.total / cohort.mask.sum(dim=(1, 2))), sizes)
 
 
-def _together(*leaves: Tensor) -> Tensor:
-    return leaves[0] if len(leaves) == 1 else torch.cat(leaves)
-
-
 def apart(trained: Trained, sizes: Sequence[int]) -> list[Trained]:
     """The rows of each task."""
-    ends = list(itertools.accumulate(sizes, initial=0))
-    return [
-        Trained(tree.part(trained.w, p), tree.part(trained.stats, p), trained.loss[p])
-        for p in map(slice, ends[:-1], ends[1:])
-    ]
+    return [Trained(tree.part(trained.w, p), tree.part(trained.stats, p), trained.loss[p]) for p in rows(sizes)]
 
 
 Advance = Callable[[Problem, Cohorts, folded.Step, Tensor, Tensor, Tensor], Tensor]
@@ -99,7 +149,7 @@ def step(
 ) -> None:
     """One step of local SGD for every client, in place."""
     active = mask.any(dim=1)
-    at = folded.Step(state.w, state.stats, dict(state.stats), mask, keys)
+    at = folded.Step(state.w, state.stats, dict(state.stats), mask, keys, state.logits, state.contrast)
     state.total.add_(ways.advance(problem, state, at, ways.examples(problem, index, drawn), problem.y[index], active))
     for name, old in state.stats.items():
         old.copy_(torch.where(along(active, old), at.new_stats[name], old))
@@ -112,11 +162,11 @@ def inputs(problem: Problem, index: Tensor, drawn: Tensor | None) -> Tensor:
     return x.reshape(*index.shape, *x.shape[1:])
 
 
-def ways_of(problem: Problem) -> Ways:
+def ways_of(problem: Problem, contrast: bool) -> Ways:
     """By hand for a chain of linear layers, else through a library's gradients."""
     from fedskew.engine import dense  # which stands on this module
 
-    layers = dense.chain(problem)
+    layers = None if contrast else dense.chain(problem)
     return Ways(inputs, stepping(gradients_of(problem), descend) if layers is None else partial(dense.advance, layers))
 
 
@@ -133,18 +183,22 @@ def stepping(gradients: Gradients, descend: Callable[[Problem, Cohorts, Tree, Te
 
 def gradients_of(problem: Problem) -> Gradients:
     """The faster form where every layer has one, else torch's vmap over any network."""
-    forward = folded.lower(problem.model)
-    return mapped.gradients_of(problem.model) if forward is None else through(forward)
+    network = folded.lower(problem.model)
+    return mapped.gradients_of(problem.model) if network is None else through(network)
 
 
-def through(forward: folded.Layer) -> Gradients:
+def through(network: folded.Network) -> Gradients:
     """Gradients by autograd through a network with a client axis; clients do not mix, so their losses are summed."""
 
     def gradients(at: folded.Step, x: Tensor, y: Tensor) -> tuple[Tree, Tensor]:
         leaves = {name: leaf.detach().requires_grad_() for name, leaf in at.w.items()}
         with torch.enable_grad():
-            logits = forward(folded.Step(leaves, at.stats, at.new_stats, at.mask, at.keys), x)
-            each = cross_entropy(widened(logits).flatten(0, 1), y.flatten(), reduction="none").view(y.shape) * at.mask
+            step = replace(at, w=leaves)
+            features = network.features(step, x)
+            each = _losses(widened(network.head(step, features)), y, at.logits)
+            if at.contrast is not None:
+                each = each + _contrasted(network, at, at.contrast, x, features)
+            each = each * at.mask
             loss = (each.sum(dim=1) / at.mask.sum(dim=1).clamp_min(1)).sum()
         grads = torch.autograd.grad(loss, list(leaves.values()))
         return dict(zip(leaves, grads, strict=True)), each.detach().sum(dim=1)
@@ -152,13 +206,34 @@ def through(forward: folded.Layer) -> Gradients:
     return gradients
 
 
+def _losses(z: Tensor, y: Tensor, logits: Logits | None) -> Tensor:
+    """Each example's cross-entropy, (K, B)."""
+    if logits is None:
+        return cross_entropy(z.flatten(0, 1), y.flatten(), reduction="none").view(y.shape)
+    return smoothed(z, y, logits.scale.unsqueeze(1), logits.offset.unsqueeze(1), logits.smoothing.unsqueeze(1))
+
+
+def _contrasted(
+    network: folded.Network, at: folded.Step, against: folded.Contrasted, x: Tensor, features: Tensor
+) -> Tensor:
+    """MOON's term for each example, (K, B)."""
+    with torch.no_grad():
+        others = [
+            widened(network.features(replace(at, w=w, new_stats={}), x)) for w in (against.sent, against.previous)
+        ]
+    return against.mu.unsqueeze(1) * terms.contrast([widened(features), *others], against.temperature)
+
+
 def descend(problem: Problem, state: Cohorts, grads: Tree, active: Tensor) -> None:
     """torch.optim.SGD's step for every client, in place."""
-    rates = (state.rates * active).to(next(iter(state.w.values())).dtype)
+    dtype = next(iter(state.w.values())).dtype
+    rates, decays = (state.rates * active).to(dtype), state.decays.to(dtype)
     for name, leaf in state.w.items():
         g = grads[name]
-        if problem.weight_decay:
-            g = g.add(leaf, alpha=problem.weight_decay)
+        if state.decaying:
+            g = torch.addcmul(g, leaf, along(decays, leaf))
+        if state.shift:
+            g = g + state.shift[name]
         if state.velocity:
             g = state.velocity[name].mul_(problem.momentum).add_(g)
         leaf.addcmul_(g, along(rates, g), value=-1)
@@ -167,11 +242,6 @@ def descend(problem: Problem, state: Cohorts, grads: Tree, active: Tensor) -> No
 def widened(logits: Tensor) -> Tensor:
     """At least single precision: a softmax in half precision loses too much."""
     return logits.float() if logits.dtype in (torch.bfloat16, torch.float16) else logits
-
-
-def repeated(a: Tree, k: int) -> Tree:
-    """K copies of a tree, stacked."""
-    return tree.apply(lambda x: x.expand(k, *x.shape).clone(), a)
 
 
 def along(a: Tensor, like: Tensor) -> Tensor:

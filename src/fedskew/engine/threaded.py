@@ -21,14 +21,15 @@ from fedskew.data import transforms
 from fedskew.engine import loop, threads
 from fedskew.engine.batches import Cohort
 from fedskew.engine.chain import Chain, known
-from fedskew.engine.problem import Problem, Trained
+from fedskew.engine.problem import Problem, Task, Trained
 from fedskew.engine.seeded import set_keys
+from fedskew.engine.terms import contrast, smoothed
 from fedskew.tree import Tree
 
 GATHER = 500  # examples made ready at a time: enough to hide the cost of a call, few enough to stay in a cache
 
 
-def local(problem: Problem, w: Tree, stats: Tree, cohort: Cohort) -> Trained:
+def local(problem: Problem, task: Task) -> Trained:
     """McMahan et al. 2017, Algorithm 1, ClientUpdate, for as many clients at a time as there are threads.
 
     Fewer clients than threads share the spare ones inside large layers; only then do the last bits depend on how many.
@@ -36,11 +37,12 @@ def local(problem: Problem, w: Tree, stats: Tree, cohort: Cohort) -> Trained:
     belongs to the process, so threads would disturb each other's draws.
     """
     threads.keep_memory()
-    channels_last = _layout(problem, w, stats, cohort)
+    cohort, k = task.cohort, len(task.cohort)
+    foreign = type(problem.model) is not nn.Sequential  # its features are seen by a hook, which threads would share
+    channels_last = None if foreign and task.terms.contrast else _layout(problem, task)
     if channels_last is None:
-        return loop.local(problem, w, stats, cohort)
-    k = len(cohort)
-    trained = Trained(_rows(w, k), _rows(stats, k), torch.empty(k, dtype=torch.float64))
+        return loop.local(problem, task)
+    trained = Trained(_rows(task.w, k), _rows(task.stats, k), torch.empty(k, dtype=torch.float64))
     available = torch.get_num_threads()
     workers = min(available, k)
     inside = available // workers if available > workers and _large(problem, cohort) else 1
@@ -52,7 +54,7 @@ def local(problem: Problem, w: Tree, stats: Tree, cohort: Cohort) -> Trained:
     def client(k: int) -> None:
         worker = spare.get()
         try:
-            worker.train(w, stats, cohort, k, trained, stop)
+            worker.train(task, k, trained, stop)
         finally:  # the thread may be given another client before it hears of an error
             spare.put(worker)
 
@@ -82,19 +84,23 @@ class _Worker:
             for p in self.model.parameters():
                 p.data = _channels_last(p.data)
         self.chain = Chain(self.model)
-        self.leaves: list[Tensor] = [
-            p for name, p in self.model.named_parameters() if p.requires_grad and name not in self.chain.descents
-        ]
+        self.others: list[Chain] = []  # the weights that MOON compares with
+        stepped = {
+            name: p for name, p in self.model.named_parameters() if p.requires_grad and name not in self.chain.descents
+        }
+        self.names, self.leaves = list(stepped), list[Tensor](stepped.values())
         self.velocity: list[Tensor] | None = None
+        self.shift: list[Tensor] | None = None
+        self.decay = 0.0
 
-    def train(self, w: Tree, stats: Tree, cohort: Cohort, k: int, into: Trained, stop: threading.Event) -> None:
+    def train(self, task: Task, k: int, into: Trained, stop: threading.Event) -> None:
         """Train client k and write its row; leave early, with nothing of use, when told to stop."""
-        self.load(w, stats, cohort.lr)
+        self.load(task, k)
         losses, sizes = [], []
-        for s, (x, y) in enumerate(_batches(self.problem, cohort, k, self.channels_last)):
+        for s, (x, y) in enumerate(_batches(self.problem, task.cohort, k, self.channels_last)):
             if stop.is_set():
                 return
-            losses.append(self.step(x, y, cohort.keys[k] + s, cohort.lr))
+            losses.append(self.step(x, y, task, k, s))
             sizes.append(len(y))
         n = torch.tensor(sizes, dtype=torch.float64)
         into.loss[k] = (torch.stack(losses) * n).sum() / n.sum()
@@ -102,43 +108,82 @@ class _Worker:
             for name, tensor in tensors:
                 rows[name][k].copy_(tensor.detach())
 
-    def load(self, w: Tree, stats: Tree, lr: float) -> None:
-        """Start a client from the weights that were sent."""
-        momentum = self.problem.momentum
-        with torch.no_grad():
-            for name, p in self.model.named_parameters():
-                p.copy_(w[name])
-            for name, b in self.model.named_buffers():
-                b.copy_(stats[name])
+    def load(self, task: Task, k: int) -> None:
+        """Start client k from the weights that were sent."""
+        momentum, drift, contrast = self.problem.momentum, task.terms.drift, task.terms.contrast
+        _fill(self.model, task.w, task.stats)
         self.velocity = [torch.zeros_like(p) for p in self.leaves] if momentum else None
-        for descent in self.chain.descents.values():
-            descent.lr, descent.weight_decay, descent.momentum = lr, self.problem.weight_decay, momentum
+        # pull (w - w0) + shift is more decay and another shift
+        self.decay = self.problem.weight_decay + (float(drift.pull[k]) if drift else 0.0)
+        shift = _shift(task, k)
+        self.shift = [shift[name] for name in self.names] if shift else None
+        for name, descent in self.chain.descents.items():
+            descent.lr, descent.weight_decay, descent.momentum = task.cohort.lr, self.decay, momentum
             descent.velocity = torch.zeros_like(descent.w) if momentum else None
+            descent.shift = shift.get(name)
+        if contrast is not None:
+            models = [_fill(copy.deepcopy(self.model), w, task.stats) for w in (task.w, tree.one(contrast.previous, k))]
+            self.others = [Chain(model) for model in models]
 
-    def step(self, x: Tensor, y: Tensor, key: Tensor, lr: float) -> Tensor:
+    def step(self, x: Tensor, y: Tensor, task: Task, k: int, s: int) -> Tensor:
         """One batch; its mean loss."""
+        terms, key = task.terms, task.cohort.keys[k] + s
         set_keys(self.model, key)
-        loss = cross_entropy(self.chain(x), y)
+        features = self.chain.features(x)
+        z = self.chain.head(features)
+        if terms.logits is None:
+            loss = cross_entropy(z, y)
+        else:
+            loss = smoothed(z, y, terms.logits.scale[k], terms.logits.offset[k], terms.logits.smoothing[k]).mean()
+        if terms.contrast is not None:
+            loss = loss + terms.contrast.mu[k] * self.contrasted(x, features, key, terms.contrast.temperature[k])
         grads = torch.autograd.grad(loss, self.leaves, allow_unused=True)
         with torch.no_grad():
-            _descend(self.problem, lr, self.leaves, grads, self.velocity)
+            self.descend(grads, task.cohort.lr)
         return loss.detach()
 
+    def contrasted(self, x: Tensor, features: Tensor, key: Tensor, temperature: Tensor) -> Tensor:
+        """MOON's term."""
+        with torch.no_grad():
+            others = []
+            for chain in self.others:
+                set_keys(chain.model, key)
+                others.append(chain.features(x))
+        return contrast((a.unsqueeze(0) for a in (features, *others)), temperature.unsqueeze(0)).mean()
 
-def _descend(
-    problem: Problem, lr: float, w: list[Tensor], grads: tuple[Tensor | None, ...], velocity: list[Tensor] | None
-) -> None:
-    """torch.optim.SGD's step; a weight that the loss does not depend on stays, and decays not, as there."""
-    used = [i for i, g in enumerate(grads) if g is not None]
-    w, steps = [w[i] for i in used], [g for g in grads if g is not None]
-    if problem.weight_decay:
-        steps = list(torch._foreach_add(steps, w, alpha=problem.weight_decay))
-    if velocity is not None:
-        velocity = [velocity[i] for i in used]
-        torch._foreach_mul_(velocity, problem.momentum)
-        torch._foreach_add_(velocity, steps)
-        steps = velocity
-    torch._foreach_add_(w, steps, alpha=-lr)
+    def descend(self, grads: tuple[Tensor | None, ...], lr: float) -> None:
+        """torch.optim.SGD's step; a weight that the loss does not depend on stays, and decays not, as there."""
+        used = [i for i, g in enumerate(grads) if g is not None]
+        w, steps = [self.leaves[i] for i in used], [g for g in grads if g is not None]
+        if self.decay:
+            steps = list(torch._foreach_add(steps, w, alpha=self.decay))
+        if self.shift is not None:
+            steps = list(torch._foreach_add(steps, [self.shift[i] for i in used]))
+        if self.velocity is not None:
+            velocity = [self.velocity[i] for i in used]
+            torch._foreach_mul_(velocity, self.problem.momentum)
+            torch._foreach_add_(velocity, steps)
+            steps = velocity
+        torch._foreach_add_(w, steps, alpha=-lr)
+
+
+@torch.no_grad()
+def _fill(model: nn.Module, w: Tree, stats: Tree) -> nn.Module:
+    for name, p in model.named_parameters():
+        p.copy_(w[name])
+    for name, b in model.named_buffers():
+        b.copy_(stats[name])
+    return model
+
+
+def _shift(task: Task, k: int) -> Tree:
+    """What client k adds to a gradient beside its decay."""
+    drift = task.terms.drift
+    if drift is None:
+        return {}
+    pull = float(drift.pull[k])
+    pulled = tree.apply(lambda w: w * -pull, task.w)
+    return tree.add(pulled, tree.one(drift.shift, k)) if drift.shift else pulled
 
 
 def _batches(problem: Problem, cohort: Cohort, k: int, channels_last: bool) -> Iterator[tuple[Tensor, Tensor]]:
@@ -165,7 +210,7 @@ def _channels_last(x: Tensor) -> Tensor:
     return torch.empty_like(x, memory_format=torch.channels_last).copy_(x)
 
 
-def _layout(problem: Problem, w: Tree, stats: Tree, cohort: Cohort) -> bool | None:
+def _layout(problem: Problem, task: Task) -> bool | None:
     """Whether the network takes channels-last images; None if it draws random numbers of its own.
 
     A network that we do not know may call `view` on an image, which channels-last forbids: a trial step tells.
@@ -175,28 +220,28 @@ def _layout(problem: Problem, w: Tree, stats: Tree, cohort: Cohort) -> bool | No
         return images
     before = torch.get_rng_state()
     try:
-        channels_last = images and _can_step(_Worker(problem, True), w, stats, cohort)
+        channels_last = images and _can_step(_Worker(problem, True), task)
         torch.set_rng_state(before)
         worker = _Worker(problem, channels_last)
-        _try(worker, w, stats, cohort)
+        _try(worker, task)
         drew = not torch.equal(before, torch.get_rng_state())
     finally:
         torch.set_rng_state(before)
     return None if drew else channels_last
 
 
-def _can_step(worker: _Worker, w: Tree, stats: Tree, cohort: Cohort) -> bool:
+def _can_step(worker: _Worker, task: Task) -> bool:
     try:
-        _try(worker, w, stats, cohort)
+        _try(worker, task)
     except RuntimeError:
         return False
     return True
 
 
-def _try(worker: _Worker, w: Tree, stats: Tree, cohort: Cohort) -> None:
-    worker.load(w, stats, cohort.lr)
-    x, y = next(_batches(worker.problem, cohort, 0, worker.channels_last))
-    worker.step(x, y, cohort.keys[0], cohort.lr)
+def _try(worker: _Worker, task: Task) -> None:
+    worker.load(task, 0)
+    x, y = next(_batches(worker.problem, task.cohort, 0, worker.channels_last))
+    worker.step(x, y, task, 0, 0)
 
 
 def _large(problem: Problem, cohort: Cohort) -> bool:
