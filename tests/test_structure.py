@@ -20,7 +20,7 @@ FLOORS = [
     {"data", "models"},
     {"measure"},
     {"engine"},
-    {"algorithms"},
+    {"algorithms", "prepare"},
     {"run"},
     {"laboratory"},
     {"experiment", "bench"},

@@ -8,24 +8,33 @@ from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+import numpy as np
 import torch
 
 from fedskew import measure, tree
 from fedskew.algorithms import SGD, State
+from fedskew.algorithms.state import swa
 from fedskew.data import datasets
 from fedskew.data.dataset import Dataset
 from fedskew.engine.choose import Engine, Precision, many_of
+from fedskew.engine.evaluate import Exam, Scores, evaluate
 from fedskew.engine.problem import Task, Trained
+from fedskew.engine.terms import PLAIN
 from fedskew.errors import FedskewError
 from fedskew.laboratory import Laboratory
 from fedskew.run import Run
+from fedskew.tree import Tree
 
 __all__ = ["Row", "Run", "train", "train_together"]
 
 
 @dataclass(frozen=True)
 class Row:
-    """One communication round. Test scores are None in a round that was not evaluated."""
+    """One communication round. Test scores are None in a round that was not evaluated.
+
+    Round 0 is there only when something was prepared (data shared, weights warmed up or given): what it cost, and the
+    scores that training starts from.
+    """
 
     round: int
     lr: float
@@ -40,6 +49,7 @@ class Row:
     bytes_up: int
     bytes_down: int
     seconds: float
+    prepared: dict[str, Any] | None = None  # in row 0: what was shared and how warm-up went
     state: State = field(default_factory=dict, repr=False, compare=False)  # all that the next round needs
 
     @property
@@ -65,20 +75,29 @@ def train(
     device: str = "auto",
     engine: Engine = "auto",
     precision: Precision = "tf32",
+    initial: Tree | None = None,
     start: State | None = None,
     first_round: int = 1,
 ) -> Iterator[Row]:
-    """Train and give one row a round; `start=row.state, first_round=row.round + 1` goes on exactly where row was."""
-    lab = Laboratory.of(run, data, device, engine, precision)
-    rounds = _rounds(lab, start, first_round)
-    many = many_of(lab.problem, engine)
-    answer: Trained | None = None
-    while (said := _next(rounds, answer)) is not None:
-        if isinstance(said, Row):
-            answer = None
-            yield said
-        else:
-            (answer,) = many([said])
+    """Train and give one row a round; `start=row.state, first_round=row.round + 1` goes on exactly where row was.
+
+    `initial` are parameters and batch-norm statistics by name to begin with, in place of random ones; `run.start` only
+    says where they came from.
+    """
+    beginning = Beginning(initial, start, first_round)
+    for _, row in train_together(
+        [run], beginnings=[beginning], data=data, device=device, engine=engine, precision=precision
+    ):
+        yield row
+
+
+@dataclass(frozen=True)
+class Beginning:
+    """Where a run begins: at random weights, at given ones, or after a round whose state is known."""
+
+    initial: Tree | None = None
+    state: State | None = None
+    first_round: int = 1
 
 
 def train_together(
@@ -88,6 +107,7 @@ def train_together(
     device: str = "auto",
     engine: Engine = "auto",
     precision: Precision = "tf32",
+    beginnings: Sequence[Beginning] | None = None,
 ) -> Iterator[tuple[int, Row]]:
     """Train runs of one shape as one: their cohorts share every step. Gives (which run, row) as rows come.
 
@@ -96,16 +116,18 @@ def train_together(
     if not runs:
         return
     for run in runs[1:]:
-        if changed := [key for key in _SHAPE if getattr(run, key) != getattr(runs[0], key)]:
+        if changed := [key for key in SHAPE if getattr(run, key) != getattr(runs[0], key)]:
             raise FedskewError(f"runs that train together differ in {', '.join(changed)}; train them apart")
     data = datasets.load(runs[0].data) if data is None else data
     first = Laboratory.of(runs[0], data, device, engine, precision)
     labs = [first, *(Laboratory.of(run, data, device, engine, precision, beside=first) for run in runs[1:])]
     many = many_of(first.problem, engine)
-    waiting = {i: _rounds(lab, None, 1) for i, lab in enumerate(labs)}
-    answers: dict[int, Trained] = {}
+    starts = beginnings or [Beginning()] * len(runs)
+    waiting = {i: _rounds(lab, start) for i, (lab, start) in enumerate(zip(labs, starts, strict=True))}
+    answers: dict[int, Trained | Scores] = {}
     while waiting:
         tasks: dict[int, Task] = {}
+        exams: dict[int, Exam] = {}
         for i, rounds in list(waiting.items()):
             said = _next(rounds, answers.pop(i, None))
             while isinstance(said, Row):
@@ -113,58 +135,68 @@ def train_together(
                 said = _next(rounds, None)
             if said is None:
                 del waiting[i]
-            else:
+            elif isinstance(said, Task):
                 tasks[i] = said
-        for alike in _by_batch(tasks):
+            else:
+                exams[i] = said
+        for alike in _by_shape(tasks):
             answers |= dict(zip(alike, many([tasks[i] for i in alike]), strict=True))
+        answers |= {i: evaluate(first.problem, exam) for i, exam in exams.items()}
 
 
 # What a stacked step cannot vary from client to client.
-_SHAPE = ("data", "model", "transform", "batch", "epochs", "drop_last", "momentum", "weight_decay")
+SHAPE = ("data", "model", "transform", "batch", "epochs", "drop_last", "momentum", "weight_decay")
+
+Said = Task | Exam | Row
 
 
-def _by_batch(tasks: dict[int, Task]) -> list[list[int]]:
-    """Tasks of the same batch size: padding a batch of B to one of K x B would waste most of it."""
-    groups: dict[int, list[int]] = {}
+def _by_shape(tasks: dict[int, Task]) -> list[list[int]]:
+    """Tasks of one batch size, as padding B to K x B would waste most of it; MOON's apart, at three times the cost."""
+    groups: dict[tuple[int, bool], list[int]] = {}
     for i, task in tasks.items():
-        groups.setdefault(task.cohort.index.shape[2], []).append(i)
+        groups.setdefault((task.cohort.index.shape[2], task.terms.contrast is not None), []).append(i)
     return list(groups.values())
 
 
-def _next(rounds: Generator[Task | Row, Trained | None, None], answer: Trained | None) -> Task | Row | None:
+def _next(rounds: Generator[Said, Any, None], answer: Trained | Scores | None) -> Said | None:
     try:
         return rounds.send(answer)
     except StopIteration:
         return None
 
 
-def _rounds(lab: Laboratory, start: State | None, first_round: int) -> Generator[Task | Row, Trained | None, None]:
-    """The communication rounds: asks for a cohort to be trained by giving a Task, and is sent what came of it."""
+def _rounds(lab: Laboratory, at: Beginning) -> Generator[Said, Any, None]:
+    """The communication rounds: gives a Task or an Exam and is sent what came of it; gives rows as they are done."""
     run, method = lab.run, lab.run.algorithm
-    state = method.init(*lab.initial) if start is None else {"stats": {}, **_moved(start, lab.device)}
-    if start is None and run.divergence:
-        state |= {"sgd.w": lab.initial[0], "sgd.stats": lab.initial[1]}
-    upcoming = lab.prepared(first_round)
-    for t in range(first_round, run.rounds + 1):
+    if at.state is None:
+        state = yield from _prepared(lab, at.initial)
+    else:
+        state = {"stats": {}, **_moved(at.state, lab.device)}
+    upcoming = lab.prepared(at.first_round)
+    for t in range(at.first_round, run.rounds + 1):
         began = time.perf_counter()
         chosen, cohort = upcoming
         twin = {key: state.pop(key, {}) for key in ("sgd.w", "sgd.stats")}
-        trained = yield Task(state["w"], state["stats"], cohort)
-        assert trained is not None
+        averages = {key: state.pop(key) for key in ("swa.w", "swa.stats") if key in state}
+        terms = PLAIN if isinstance(method, SGD) else method.terms(state, cohort)
+        trained: Trained = yield Task(state["w"], state["stats"], cohort, terms)
         state = method.step(state, cohort, trained)
+        if not isinstance(method, SGD) and method.swa:
+            state = swa(state | averages, t, run.rounds, method.swa)
         if t < run.rounds:
             upcoming = lab.prepared(t + 1)  # while a GPU still trains this round: nothing has waited for it yet
         divergence = None
         if run.divergence:
             pool = lab.pool(t, chosen)
-            centralised = yield Task(twin["sgd.w"], twin["sgd.stats"], pool)
-            assert centralised is not None
+            centralised: Trained = yield Task(twin["sgd.w"], twin["sgd.stats"], pool)
             sgd = SGD().step({}, pool, centralised)
             divergence = measure.divergence(state["w"], sgd["w"])
             state |= {"sgd.w": sgd["w"], "sgd.stats": sgd["stats"]}
         loss = float((trained.loss * cohort.n).sum() / cohort.n.sum())
-        scores = lab.test(state) if t % run.eval_every == 0 or t == run.rounds or not math.isfinite(loss) else None
-        sent = len(chosen) * (tree.nbytes(state["w"]) + tree.nbytes(state["stats"]))
+        scores: Scores | None = None
+        if t % run.eval_every == 0 or t == run.rounds or not math.isfinite(loss):
+            scores = yield _exam(lab, state)
+        sent = method.traffic * len(chosen) * (tree.nbytes(state["w"]) + tree.nbytes(state["stats"]))
         yield Row(
             round=t,
             lr=cohort.lr,
@@ -173,7 +205,7 @@ def _rounds(lab: Laboratory, start: State | None, first_round: int) -> Generator
             test_loss=scores.loss if scores else None,
             per_class=scores.per_class if scores else None,
             divergence=divergence,
-            emd=0.0 if isinstance(method, SGD) else float(lab.emd[chosen].mean()),
+            emd=0.0 if isinstance(method, SGD) else float(lab.emd(chosen).mean()),
             clients=len(chosen),
             examples=int(cohort.mask.sum()),
             bytes_up=sent,
@@ -185,5 +217,61 @@ def _rounds(lab: Laboratory, start: State | None, first_round: int) -> Generator
             return
 
 
+def _prepared(lab: Laboratory, initial: Tree | None) -> Generator[Said, Any, State]:
+    """The state before the first round: share, warm up, and say in row 0 what it took."""
+    run, began = lab.run, time.perf_counter()
+    if run.start and initial is None:
+        raise FedskewError(f"start = {run.start!r} is read by a store: use Store.advance, or give `initial` yourself")
+    w, stats = lab.initial if initial is None else lab.given(initial)
+    report = lab.sharing()
+    examples, loss = 0, math.nan
+    if run.warm_up is not None:
+        passes, reached = 0, None
+        while not run.warm_up.over(passes, reached):
+            passes += 1
+            cohort = lab.warm_up(passes)
+            trained: Trained = yield Task(w, stats, cohort)
+            w, stats = tree.one(trained.w, 0), tree.one(trained.stats, 0)
+            loss = float(trained.loss[0])
+            examples += int(cohort.mask.sum())
+            if run.warm_up.until is not None:
+                scores: Scores = yield Exam(w, stats, lab.rest.x, lab.rest.y, lab.classes)
+                reached = scores.accuracy
+        report["warm_up"] = {"passes": passes, "accuracy": reached, "examples": examples}
+    state = run.algorithm.init(w, stats)
+    if run.divergence:
+        state |= {"sgd.w": w, "sgd.stats": stats}
+    if report or initial is not None:
+        scores = yield _exam(lab, state)
+        yield Row(
+            round=0,
+            lr=run.lr,
+            loss=loss,
+            accuracy=scores.accuracy,
+            test_loss=scores.loss,
+            per_class=scores.per_class,
+            divergence=None,
+            emd=report.get("emd", float(lab.emd(np.arange(min(len(lab.parts), 1000))).mean())),
+            clients=len(lab.parts),
+            examples=examples,
+            bytes_up=0,
+            bytes_down=report.get("bytes", 0),
+            seconds=time.perf_counter() - began,
+            prepared=report,
+            state=dict(state),
+        )
+    return state
+
+
+def _exam(lab: Laboratory, state: State) -> Exam:
+    """A state's own test: of the averaged weights where the method averages them over rounds."""
+    w, stats = (state.get(f"swa.{key}", state[key]) for key in ("w", "stats"))
+    return Exam(w, stats, lab.test.x, lab.test.y, lab.classes)
+
+
 def _moved(state: State, device: torch.device) -> State:
-    return {key: tree.apply(lambda x: x.to(device), leaves) for key, leaves in state.items()}
+    """On the device, but for what is remembered of clients, which may be too much for it."""
+    return {
+        key: leaves if key.startswith("client.") else tree.apply(lambda x: x.to(device), leaves)
+        for key, leaves in state.items()
+    }

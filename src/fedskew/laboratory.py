@@ -10,19 +10,21 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from fedskew import measure, models, rng
-from fedskew.algorithms import SGD, State
+from fedskew import measure, models, prepare, rng, tree
+from fedskew.algorithms import SGD
+from fedskew.algorithms.moon import Moon
 from fedskew.data import datasets, transforms
 from fedskew.data.dataset import Dataset, Transform
-from fedskew.engine import batches
+from fedskew.engine import batches, features
 from fedskew.engine.batches import Cohort, Plan
 from fedskew.engine.choose import Engine, Precision, check, set_precision
-from fedskew.engine.evaluate import Scores, evaluate
 from fedskew.engine.problem import Problem, weights
 from fedskew.engine.seeded import with_seeded_dropout
 from fedskew.errors import FedskewError
 from fedskew.run import Run
 from fedskew.tree import Tree
+
+AT_LEAST = 5  # examples of a class below which the rest of the holdout scores nothing
 
 
 @dataclass(frozen=True)
@@ -34,11 +36,15 @@ class Laboratory:
     problem: Problem
     initial: tuple[Tree, Tree]  # weights and statistics before the first round
     plan: Plan
-    parts: list[NDArray[np.int64]]
-    emd: NDArray[np.float64]  # (N,)
-    x_test: Tensor
-    y_test: Tensor
+    parts: list[NDArray[np.int64]]  # private data
+    shared: NDArray[np.int64] | None  # G
+    warm: NDArray[np.int64] | None  # what warm-up trains on
+    labels: NDArray[np.int64]
+    counts: NDArray[np.int64]  # (N, C) of the private data
+    test: Examples  # the test set, or the validation split
+    rest: Examples  # what warm-up is scored on
     classes: int
+    example_bytes: int
 
     @classmethod
     def of(
@@ -58,12 +64,14 @@ class Laboratory:
         check(engine, precision, place)
         set_precision(precision, place)
         data = datasets.load(run.data) if data is None else data
-        parts = split(run, data)
+        parts, sides = split(run, data), _sides(run, data)
         transform: Transform = data.transform if run.transform == "auto" else run.transform
         shape = transforms.output_shape(transform, data.shape)
         factory = models.find(run.model, data.name) if isinstance(run.model, str) else run.model
         model = with_seeded_dropout(models.build(factory, shape, len(data.classes), run.seed)).to(place)
-        counts = measure.counts(data.y, parts, len(data.classes))
+        if isinstance(run.algorithm, Moon):
+            features.head(model)  # which refuses a network without features
+        classes, sampling = len(data.classes), getattr(run.algorithm, "sampling", "shuffled")
         problem = Problem(
             model=model,
             x=_tensor(data.x, place) if beside is None else beside.problem.x,
@@ -73,17 +81,33 @@ class Laboratory:
             momentum=run.momentum,
             half=precision == "bf16",
         )
+        if beside is None or run.validation != beside.run.validation:
+            test = _test(data, sides.validation, problem, place)
+        else:
+            test = beside.test
+        shared = _drawn(run, data.y[sides.held], sum(map(len, parts)), classes)
+        shared = None if shared is None else sides.held[shared]
+        rest = sides.held if shared is None else np.setdiff1d(sides.held, shared)
         return cls(
             run=run,
             device=place,
             problem=problem,
             initial=weights(model),
-            plan=Plan(run.epochs, run.batch, run.drop_last, transform, data.shape),
+            plan=Plan(
+                *(run.epochs, run.batch, run.drop_last, transform, data.shape),
+                balance=data.y if sampling == "balanced" else None,
+                momentum=run.momentum,
+                counted=(data.y, classes) if getattr(run.algorithm, "counts_labels", False) else None,
+            ),
             parts=parts,
-            emd=measure.emd(counts),
-            x_test=_tensor(data.x_test, place) if beside is None else beside.x_test,
-            y_test=_tensor(data.y_test, place) if beside is None else beside.y_test,
-            classes=len(data.classes),
+            shared=shared,
+            warm=_warm(run, sides, shared),
+            labels=data.y,
+            counts=measure.counts(data.y, parts, classes),
+            test=test,
+            rest=_chosen(problem, rest) if len(rest) >= AT_LEAST * classes else test,
+            classes=classes,
+            example_bytes=data.x[:1].nbytes + data.y[:1].nbytes,
         )
 
     def sample(self, t: int) -> NDArray[np.int64]:
@@ -101,35 +125,133 @@ class Laboratory:
 
     def cohort(self, t: int, chosen: NDArray[np.int64]) -> Cohort:
         """The batches of the chosen clients in round t."""
-        parts = [self.parts[k] for k in chosen]
-        return batches.cohort(self.plan, chosen.tolist(), parts, self.run.lr_of(t), self.run.seed, t, self.device)
+        clients = chosen.tolist()
+        received = 0 if self.shared is None or self.run.share is None else self.run.share.received(len(self.shared))
+        population = len(self.parts), int(self.counts.sum()) + received * len(self.parts)
+        parts = [self.part(k) for k in clients]
+        lr = self.run.lr_of(t)
+        return batches.cohort(self.plan, clients, parts, lr, self.run.seed, t, self.device, population)
 
     def pool(self, t: int, chosen: NDArray[np.int64]) -> Cohort:
         """As many examples as the chosen clients hold, drawn from everybody's, in batches of K x B."""
-        number = sum(len(self.parts[k]) for k in chosen)
-        everything = np.concatenate(self.parts)
+        number = sum(len(self.part(k)) for k in chosen)
+        everything = np.concatenate([self.part(k) for k in range(len(self.parts))])
         part = rng.stream(self.run.seed, "pool", t).choice(everything, number, replace=False)
         plan = replace(self.plan, batch=self.plan.batch and self.plan.batch * len(chosen))
         return batches.cohort(plan, [-1], [part], self.run.lr_of(t), self.run.seed, t, self.device)
 
-    def test(self, state: State) -> Scores:
-        """The test scores of a state."""
-        return evaluate(self.problem, state["w"], state["stats"], self.x_test, self.y_test, self.classes)
+    def part(self, k: int) -> NDArray[np.int64]:
+        """What client k trains on: its private data and its own draw of the shared set."""
+        if self.shared is None or self.run.share is None:
+            return self.parts[k]
+        mine = self.run.share.each(self.shared, rng.stream(self.run.seed, "share", k))
+        return np.concatenate([self.parts[k], mine])
+
+    def given(self, initial: Tree) -> tuple[Tree, Tree]:
+        """Weights and statistics to begin with, checked against the network."""
+        for name, leaf in (self.initial[0] | self.initial[1]).items():
+            if name not in initial or initial[name].shape != leaf.shape:
+                found = f"has shape {tuple(initial[name].shape)}" if name in initial else "is missing"
+                raise FedskewError(
+                    f"start {self.run.start}: {name} {found}, but the network's is {tuple(leaf.shape)}; "
+                    "these are another network's weights"
+                )
+        w, stats = (tree.apply(lambda a, b: a.to(b), {k: initial[k] for k in own}, own) for own in self.initial)
+        return w, stats
+
+    def warm_up(self, t: int) -> Cohort:
+        """Pass t over what warm-up trains on, as one client in batches of B."""
+        assert self.warm is not None
+        plan = replace(self.plan, epochs=1, balance=None, counted=None)
+        return batches.cohort(plan, [-2], [self.warm], self.run.lr, self.run.seed, -t, self.device)
+
+    def emd(self, clients: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Of each of these clients, shared data included; the population is all private data."""
+        population = self.counts.sum(axis=0)
+        if self.shared is None:
+            return measure.emd(self.counts[clients], population)
+        return prepare.realised_emd(self.labels, [self.part(k) for k in clients], population)
+
+    def sharing(self) -> dict[str, Any]:
+        """What was shared and what it did to the skew; EMDs are means over clients (a thousand of them at most)."""
+        if self.shared is None or self.run.share is None:
+            return {}
+        few = np.arange(min(len(self.parts), 1000))
+        received = self.run.share.received(len(self.shared))
+        held = np.bincount(self.labels[self.shared], minlength=self.classes)
+        return {
+            "shared": len(self.shared),
+            "received": received,
+            "bytes": received * self.example_bytes * len(self.parts),
+            "emd_before": float(measure.emd(self.counts[few], self.counts.sum(axis=0)).mean()),
+            "emd_predicted": float(prepare.mixed_emd(self.counts, held, received)[few].mean()),
+            "emd": float(self.emd(few).mean()),
+        }
+
+
+@dataclass(frozen=True)
+class Examples:
+    """What weights are scored on."""
+
+    x: Tensor
+    y: Tensor
+
+
+@dataclass(frozen=True)
+class _Sides:
+    """The training set in three: what clients share out among them, the holdout, and the validation split."""
+
+    clients: NDArray[np.int64]
+    held: NDArray[np.int64]
+    validation: NDArray[np.int64]
 
 
 def split(run: Run, data: Dataset) -> list[NDArray[np.int64]]:
     """The clients' indices into the training set."""
-    used = np.arange(len(data.y))
-    if run.examples is not None:
-        if run.examples > len(data.y):
-            raise FedskewError(f"examples = {run.examples}, but {data.name} has only {len(data.y)}; lower it")
-        used = np.sort(rng.stream(run.seed, "examples").choice(len(data.y), run.examples, replace=False))
+    used = _sides(run, data).clients
     groups = None if data.groups is None else data.groups[used]
     parts = run.partition(data.y[used], rng.stream(run.seed, "partition"), groups)
     empty = next((k for k, part in enumerate(parts) if len(part) == 0), None)
     if empty is not None:
         raise FedskewError(f"partition {run.partition}: client {empty} has no example; use fewer clients or min_size")
-    return parts if run.examples is None else [used[part] for part in parts]
+    return parts if len(used) == len(data.y) else [used[part] for part in parts]
+
+
+def _sides(run: Run, data: Dataset) -> _Sides:
+    used = np.arange(len(data.y))
+    if run.examples is not None:
+        if run.examples > len(data.y):
+            raise FedskewError(f"examples = {run.examples}, but {data.name} has only {len(data.y)}; lower it")
+        used = np.sort(rng.stream(run.seed, "examples").choice(len(data.y), run.examples, replace=False))
+    kept, validation = prepare.hold_out(data.y[used], run.validation, rng.stream(run.seed, "validation"))
+    used, validation = used[kept], used[validation]
+    kept, held = prepare.hold_out(data.y[used], run.held_out, rng.stream(run.seed, "holdout"))
+    return _Sides(used[kept], used[held], validation)
+
+
+def _drawn(run: Run, held: NDArray[np.int64], clients_hold: int, classes: int) -> NDArray[np.int64] | None:
+    if run.share is None:
+        return None
+    return run.share.draw(held, clients_hold, classes, rng.stream(run.seed, "shared"))
+
+
+def _warm(run: Run, sides: _Sides, shared: NDArray[np.int64] | None) -> NDArray[np.int64] | None:
+    if run.warm_up is None or run.warm_up.fraction is None:
+        return shared if run.warm_up else None
+    everything = np.concatenate([sides.clients, sides.held])
+    number = max(1, round(run.warm_up.fraction * len(everything)))
+    return np.sort(rng.stream(run.seed, "warm-up").choice(everything, number, replace=False))
+
+
+def _test(data: Dataset, validation: NDArray[np.int64], problem: Problem, device: torch.device) -> Examples:
+    if len(validation):
+        return _chosen(problem, validation)
+    return Examples(_tensor(data.x_test, device), _tensor(data.y_test, device))
+
+
+def _chosen(problem: Problem, index: NDArray[np.int64]) -> Examples:
+    at = torch.from_numpy(index).to(problem.x.device)
+    return Examples(problem.x[at], problem.y[at])
 
 
 def find_device(name: str) -> torch.device:

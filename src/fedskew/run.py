@@ -12,6 +12,7 @@ from fedskew.algorithms import Algorithm, FedAvg, parse_algorithm
 from fedskew.data.dataset import Transform
 from fedskew.data.partition import Iid, Partition, parse_partition
 from fedskew.errors import FedskewError, from_validation
+from fedskew.prepare import HOLDOUT, Share, WarmUp, parse_share, parse_warm_up
 
 
 class Run(BaseModel):
@@ -26,7 +27,12 @@ class Run(BaseModel):
     name: str = Field("", max_length=200)
     data: str = "digits"  # a name of `fedskew data list` or the path of an .npz file
     examples: int | None = Field(None, ge=1)  # train on a random part of the training set; None: all of it
+    validation: float = Field(0.0, ge=0, lt=1)  # split off this part of the training set and score on it, not on test
+    holdout: float | None = Field(None, ge=0, lt=1)  # kept from the clients; None: 0.2 if data is shared, else nothing
     partition: Partition = Iid()
+    share: Share | None = None  # "beta=0.1,alpha=0.5"
+    warm_up: WarmUp | None = None  # 0.6, "rounds=5"
+    start: str = ""  # the weights to begin with: a .safetensors file or run:ID
     model: str | Callable[..., Any] = "auto"  # a name, package.module:factory, or the factory itself
     transform: Transform | Literal["auto"] = "auto"  # auto: the data set's own
     algorithm: Algorithm = FedAvg()
@@ -66,6 +72,9 @@ class Run(BaseModel):
             fields["batch"] = None
         if isinstance(fields.get("algorithm"), str):
             fields["algorithm"] = parse_algorithm(fields["algorithm"])
+        for key, parsed in (("share", parse_share), ("warm_up", parse_warm_up)):
+            if key in fields:
+                fields[key] = parsed(fields[key])
         return fields
 
     @model_validator(mode="after")
@@ -76,6 +85,27 @@ class Run(BaseModel):
                 "take part; give one of them"
             )
         return self
+
+    @model_validator(mode="after")
+    def _something_to_warm_up_on(self) -> Run:
+        if self.warm_up and self.warm_up.fraction is None and self.share is None:
+            raise FedskewError(
+                'run: warm-up trains on shared data: add share = "beta=0.1", or fraction=0.1 to warm-up for a part of '
+                "the whole training set"
+            )
+        return self
+
+    @property
+    def held_out(self) -> float:
+        """The part of the training set that no client gets."""
+        return self.holdout if self.holdout is not None else HOLDOUT if self.share else 0.0
+
+    @property
+    def remedy(self) -> str:
+        """What is done before the first round, in short: "share beta=0.1,alpha=0.5, warm-up 0.6"."""
+        share = str(self.share).replace(",", " ", 1) if self.share else ""
+        warm_up = str(self.warm_up).replace(":", " ", 1).replace(",", " ", 1) if self.warm_up else ""
+        return ", ".join(part for part in (share, warm_up, self.start and f"start {self.start}") if part)
 
     @field_serializer("model")
     def _written_model(self, model: str | Callable[..., Any]) -> str:

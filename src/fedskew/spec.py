@@ -6,6 +6,7 @@ in a table and, with `slug`, in a file name.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import Any, ClassVar, TypeVar
 
@@ -34,7 +35,7 @@ class Spec(BaseModel):
         for name, field in type(self).model_fields.items():
             value = getattr(self, name)
             if name == self.positional:
-                head += f":{_written(value)}"
+                head += "" if value is None else f":{_written(value)}"
             elif name not in self.unwritten and value != field.default:
                 rest.append(f"{name}={_written(value)}")
         return ",".join([head, *rest])
@@ -51,10 +52,8 @@ AnySpec = TypeVar("AnySpec", bound=Spec)
 def parse(what: str, text: str, kinds: Iterable[type[AnySpec]], **given: Any) -> AnySpec:
     """The spec that `text` describes; `given` adds fields that the text leaves out."""
     table = {k.model_fields["kind"].default: k for k in kinds}
-    kind, colon, value = text.strip().partition(":")
-    if not colon:
-        kind, comma, value = kind.partition(",")
-        value = comma + value
+    kind, separator, value = re.fullmatch(r"([^:,]*)([:,]?)(.*)", text.strip(), re.DOTALL).groups()  # type: ignore[union-attr]
+    value = separator * (separator == ",") + value
     if kind not in table:
         raise FedskewError(f"{what} {text!r} is not known: choose one of {', '.join(table)}")
     chosen = table[kind]

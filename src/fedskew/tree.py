@@ -40,6 +40,16 @@ def part(stacked: Tree, clients: slice) -> Tree:
     return apply(lambda x: x[clients], stacked)
 
 
+def scaled(stacked: Tree, by: Tensor) -> Tree:
+    """Every client's tree times its number of by (K,)."""
+    return apply(lambda x: x * by.to(x.dtype).reshape(-1, *[1] * (x.dim() - 1)), stacked)
+
+
+def summed(stacked: Tree) -> Tree:
+    """The sum over clients."""
+    return apply(lambda x: x.sum(dim=0), stacked)
+
+
 def one(stacked: Tree, k: int) -> Tree:
     """One client of a stacked tree."""
     return apply(lambda x: x[k], stacked)

@@ -1,4 +1,4 @@
-"""The methods: frozen specs with two pure functions, `init(w, stats)` and `step(state, cohort, trained)`."""
+"""The methods: frozen specs with pure functions, `init`, `terms` (what clients add to SGD) and `step` (the server)."""
 
 from __future__ import annotations
 
@@ -8,18 +8,38 @@ from pydantic import Field
 
 from fedskew.algorithms.fedavg import FedAvg
 from fedskew.algorithms.fedavgm import FedAvgM
+from fedskew.algorithms.feddyn import FedDyn
+from fedskew.algorithms.fednova import FedNova
+from fedskew.algorithms.fedopt import FedAdagrad, FedAdam, FedYogi
+from fedskew.algorithms.fedprox import FedProx
+from fedskew.algorithms.moon import Moon
+from fedskew.algorithms.scaffold import Scaffold
 from fedskew.algorithms.sgd import SGD
 from fedskew.algorithms.state import State
 from fedskew.spec import parse
 
-AnyAlgorithm = FedAvg | FedAvgM | SGD
+AnyAlgorithm = FedAvg | FedAvgM | FedProx | Scaffold | FedNova | FedDyn | FedAdam | FedYogi | FedAdagrad | Moon | SGD
 Algorithm = Annotated[AnyAlgorithm, Field(discriminator="kind")]
-KINDS: tuple[type[AnyAlgorithm], ...] = (FedAvg, FedAvgM, SGD)
+KINDS: tuple[type[AnyAlgorithm], ...] = (
+    *(FedAvg, FedAvgM, FedProx, Scaffold, FedNova, FedDyn, FedAdam, FedYogi, FedAdagrad, Moon, SGD),
+)
+# One word for FedAvg with one option changed.
+OPTIONS = {
+    **dict.fromkeys(("median", "trimmed", "krum", "clip"), "mean={}"),
+    **dict.fromkeys(("restricted", "adjusted"), "loss={}"),
+    "fedrs": "loss=restricted",
+    "balanced": "sampling=balanced",
+    "smoothing": "smoothing={value}",
+    "swa": "swa={value}",
+}
 
 
 def parse_algorithm(text: str) -> AnyAlgorithm:
-    """The method that a short string describes: `fedavg`, `fedavgm:0.9`, `fedavgm:0.9,plain`, `sgd`."""
+    """The method that a short string describes: `fedavg`, `fedavgm:0.9,plain`, `median`, `fedprox:0.1,mean=krum:2`."""
+    word, _, value = text.strip().partition(":")
+    if word in OPTIONS:
+        text = "fedavg," + OPTIONS[word].format(text.strip(), value=value or "0.1")
     return parse("algorithm", text, KINDS)
 
 
-__all__ = ["KINDS", "SGD", "Algorithm", "AnyAlgorithm", "FedAvg", "FedAvgM", "State", "parse_algorithm"]
+__all__ = ["KINDS", "OPTIONS", "SGD", "Algorithm", "AnyAlgorithm", "FedAvg", "FedAvgM", "State", "parse_algorithm"]

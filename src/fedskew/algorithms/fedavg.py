@@ -4,22 +4,17 @@ from __future__ import annotations
 
 from typing import Literal
 
-from fedskew.algorithms.state import State, average
+from fedskew.algorithms.method import Method
+from fedskew.algorithms.state import State
 from fedskew.engine.batches import Cohort
 from fedskew.engine.problem import Trained
-from fedskew.spec import Spec
-from fedskew.tree import Tree
 
 
-class FedAvg(Spec):
+class FedAvg(Method):
     """w <- sum_k n_k / n w_k: the clients' weights averaged by the examples they hold."""
 
     kind: Literal["fedavg"] = "fedavg"
 
-    def init(self, w: Tree, stats: Tree) -> State:
-        """Nothing but the weights."""
-        return {"w": w, "stats": stats}
-
     def step(self, s: State, cohort: Cohort, trained: Trained) -> State:
         """The state after the cohort has trained."""
-        return average(trained, cohort.n)
+        return self.average(s, cohort, trained)

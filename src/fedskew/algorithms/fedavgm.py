@@ -7,14 +7,14 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from fedskew import tree
-from fedskew.algorithms.state import State, average
+from fedskew.algorithms.method import Method
+from fedskew.algorithms.state import State
 from fedskew.engine.batches import Cohort
 from fedskew.engine.problem import Trained
-from fedskew.spec import Spec
 from fedskew.tree import Tree
 
 
-class FedAvgM(Spec):
+class FedAvgM(Method):
     """v <- beta v + delta with delta = w - average; w <- w - v, or Nesterov's w <- w - (delta + beta v).
 
     The server's learning rate is 1 and there is no (1 - beta) damping. Batch-norm statistics are averaged and get no
@@ -32,7 +32,7 @@ class FedAvgM(Spec):
 
     def step(self, s: State, cohort: Cohort, trained: Trained) -> State:
         """The state after the cohort has trained."""
-        mean = average(trained, cohort.n)
+        mean = self.average(s, cohort, trained)
         delta = tree.sub(s["w"], mean["w"])
         v = tree.add(delta, s["v"], self.beta)
         move = v if self.plain else tree.add(delta, v, self.beta)

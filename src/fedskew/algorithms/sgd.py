@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
-from fedskew.algorithms.state import State, average
+from fedskew import tree
+from fedskew.algorithms.state import State
 from fedskew.engine.batches import Cohort
 from fedskew.engine.problem import Trained
 from fedskew.spec import Spec
@@ -18,6 +19,7 @@ class SGD(Spec):
     """
 
     kind: Literal["sgd"] = "sgd"
+    traffic: ClassVar[int] = 0
 
     def init(self, w: Tree, stats: Tree) -> State:
         """Nothing but the weights."""
@@ -25,4 +27,4 @@ class SGD(Spec):
 
     def step(self, s: State, cohort: Cohort, trained: Trained) -> State:
         """The state after one more round."""
-        return average(trained, cohort.n)
+        return {"w": tree.one(trained.w, 0), "stats": tree.one(trained.stats, 0)}

@@ -78,7 +78,7 @@ def show(id: Id, as_json: console.Json = False) -> None:
     """
     store = Store()
     entry = store.find(id)
-    rows = store.records(id, after=max(0, entry.round - 5))
+    rows = store.records(id, after=entry.round - 5)
     saved = store.checkpoints(id)
     if as_json:
         extra = {"message": entry.message, "finished": entry.finished, "environment": entry.environment}

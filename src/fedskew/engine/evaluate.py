@@ -24,15 +24,29 @@ class Scores:
     per_class: tuple[float, ...]
 
 
+@dataclass(frozen=True)
+class Exam:
+    """Weights that are to be scored on these examples."""
+
+    w: Tree
+    stats: Tree
+    x: torch.Tensor
+    y: torch.Tensor
+    classes: int
+
+
 @torch.no_grad()
-def evaluate(problem: Problem, w: Tree, stats: Tree, x: torch.Tensor, y: torch.Tensor, classes: int) -> Scores:
+def evaluate(problem: Problem, exam: Exam) -> Scores:
     """Evaluate in chunks on the device; one transfer to the host at the end."""
+    x, y, classes = exam.x, exam.y, exam.classes
     model = problem.model.eval()
     right = torch.zeros(classes, dtype=torch.float64, device=x.device)
     loss = torch.zeros((), dtype=torch.float64, device=x.device)
     for at in range(0, len(x), CHUNK):
         batch, labels = x[at : at + CHUNK], y[at : at + CHUNK]
-        logits = functional_call(model, w | stats, (transforms.testing(problem.transform, batch, problem.dtype),))
+        logits = functional_call(
+            model, exam.w | exam.stats, (transforms.testing(problem.transform, batch, problem.dtype),)
+        )
         right.index_add_(0, labels, (logits.argmax(dim=1) == labels).double())
         loss += cross_entropy(logits, labels, reduction="sum")
     held = torch.bincount(y, minlength=classes).double()

@@ -73,7 +73,7 @@ def smoothed(z: Tensor, y: Tensor, scale: Tensor, offset: Tensor, smoothing: Ten
 
 
 def contrast(features: Iterable[Tensor], temperature: Tensor) -> Tensor:
-    """Li, He and Song 2021, eq. 3, (K, B): -log of sent's share in the softmax over both cosines.
+    """Li, He and Song 2021, the model-contrastive loss, (K, B): -log of sent's share in the softmax over both cosines.
 
     `features` (K, B, ...) are those of the weights in training, of the weights sent and of the client's previous ones.
     """

@@ -15,6 +15,7 @@ from fedskew.data.dataset import Dataset
 from fedskew.engine.choose import Engine, Precision
 from fedskew.laboratory import find_device, split
 from fedskew.run import Run
+from fedskew.tree import Tree
 
 
 def loaded(run: Run, data: Dataset | None) -> Dataset:
@@ -22,13 +23,20 @@ def loaded(run: Run, data: Dataset | None) -> Dataset:
     return datasets.load(run.data) if data is None else data
 
 
-def fingerprint(run: Run, data: Dataset) -> dict[str, str]:
-    """sha256 of the data and of the split, which also depends on a split file and on numpy's streams."""
+def fingerprint(run: Run, data: Dataset, initial: Tree | None = None) -> dict[str, str]:
+    """sha256 of the data, of the split (which depends on a split file and on numpy's streams), and of given weights."""
     parts = split(run, data)
     digest = hashlib.sha256(np.fromiter(map(len, parts), np.int64).tobytes())
     for part in parts:
         digest.update(np.ascontiguousarray(part, np.int64).data)
-    return {"data": data.fingerprint(), "partition": digest.hexdigest()}
+    prints = {"data": data.fingerprint(), "partition": digest.hexdigest()}
+    if initial is not None:
+        start = hashlib.sha256()
+        for name in sorted(initial):
+            start.update(name.encode())
+            start.update(initial[name].cpu().contiguous().view(torch.uint8).numpy().data)
+        prints["start"] = start.hexdigest()
+    return prints
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from fedskew.store.checkpoints import State
 from fedskew.store.database import explained, transaction
 from fedskew.store.entry import now
 from fedskew.store.origin import How
+from fedskew.tree import Tree
 
 KEPT = 2  # the last checkpoint, and one before it in case the last is damaged
 SHARE = 20  # a checkpoint that took t seconds is followed by at least 20 t of training: 5 % at most
@@ -137,12 +138,12 @@ class Recording:
         checkpoints.keep(self.folder, {round for (round,) in kept})
 
 
-def record(recording: Recording, run: Run, data: Dataset, how: How) -> Generator[Row, None, None]:
+def record(recording: Recording, run: Run, data: Dataset, how: How, initial: Tree | None) -> Generator[Row, None, None]:
     """Train from the newest whole checkpoint to the end; every row is kept before it is given."""
     round, state = newest(recording.db, recording.run, recording.folder)
     recording.begin(round)
     try:
-        for row in train(run, data=data, **vars(how), start=state, first_round=round + 1):
+        for row in train(run, data=data, **vars(how), initial=initial, start=state, first_round=round + 1):
             recording.append(row)
             yield row
         if not recording.ended:  # interrupted between its last row and the word "finished"

@@ -48,7 +48,7 @@ class Store:
             raise FedskewError(f"run id {id!r} fits {', '.join(e.id for e in found[:5])}; write more of it")
         return found[0]
 
-    def records(self, id: str, *, after: int = 0) -> list[dict[str, Any]]:
+    def records(self, id: str, *, after: int = -1) -> list[dict[str, Any]]:
         """The rows of a run after a round, as `Row.record` made them."""
         run = self.find(id).id
         with database.reading(self.path) as db:
@@ -87,9 +87,9 @@ class Store:
 
     def create(self, run: Run, data: Dataset | None = None) -> str:
         """Write the run down and give its id; nothing is trained yet."""
-        from fedskew.store import origin
+        from fedskew.store import origin, start
 
-        prints = json.dumps(origin.fingerprint(run, origin.loaded(run, data)))
+        prints = json.dumps(origin.fingerprint(run, origin.loaded(run, data), start.read(run.start, self)))
         spec = json.dumps(run.spec())
         with database.writing(self.path) as db, database.transaction(db, durable=True):
             while True:
@@ -106,7 +106,8 @@ class Store:
     def check(self, id: str, run: Run) -> None:
         """Refuse a run that is not the stored one; its name may differ."""
         entry = self.find(id)
-        found = differences(entry.spec, run.spec())
+        stored = type(run)(**entry.spec).spec()  # a key that is younger than the stored run has its default
+        found = differences(stored, run.spec())
         found.pop("name", None)
         if found:
             listed = ", ".join(f"{key} (stored {a!r}, now {b!r})" for key, (a, b) in found.items())
@@ -127,7 +128,7 @@ class Store:
         A resumed run keeps the engine and the precision it was started with unless others are given.
         """
         from fedskew.experiment import Run
-        from fedskew.store import origin
+        from fedskew.store import origin, start
         from fedskew.store.recording import Recording, record
 
         id = self.find(id).id
@@ -137,7 +138,8 @@ class Store:
                 return
             run = Run(**entry.spec)
             data = origin.loaded(run, data)
-            _same_data(entry, run, origin.fingerprint(run, data))
+            initial = None if self.checkpoints(id) else start.read(run.start, self)
+            _same_data(entry, run, origin.fingerprint(run, data, initial))
             before = entry.environment
             how = origin.How(
                 device, engine or before.get("engine", "auto"), precision or before.get("precision", "tf32")
@@ -147,7 +149,7 @@ class Store:
             with database.transaction(db):
                 db.execute("UPDATE runs SET environment = ? WHERE id = ?", (json.dumps(here), id))
             recording = Recording(db, self.path, id, self._home(id), run.rounds, checkpoint_seconds)
-            yield from record(recording, run, data, how)
+            yield from record(recording, run, data, how, initial)
 
     def delete(self, id: str) -> None:
         """Remove a run, its rows and its checkpoints; refused while it is being trained."""
@@ -205,7 +207,7 @@ class Store:
 
 
 def _same_data(entry: Entry, run: Run, found: dict[str, str]) -> None:
-    if changed := differences(entry.fingerprint, found):
+    if changed := differences({key: entry.fingerprint.get(key) for key in found}, found):
         raise FedskewError(
             f"run {entry.id} ({run.data}, {run.partition}): {' and '.join(changed)} changed since its start; "
             "bring the old files back or start a new run"
