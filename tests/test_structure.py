@@ -25,6 +25,7 @@ FLOORS = [
     {"laboratory"},
     {"experiment", "bench"},
     {"store"},
+    {"sweep"},
     {"report"},
     {"demo"},
     {"cli"},

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Generator, Iterator, Sequence
-from dataclasses import dataclass, field, fields
+from contextlib import contextmanager
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import numpy as np
@@ -122,6 +123,7 @@ def train_together(
     first = Laboratory.of(runs[0], data, device, engine, precision)
     labs = [first, *(Laboratory.of(run, data, device, engine, precision, beside=first) for run in runs[1:])]
     many = many_of(first.problem, engine)
+    clock = _Clock(len(runs))
     starts = beginnings or [Beginning()] * len(runs)
     waiting = {i: _rounds(lab, start) for i, (lab, start) in enumerate(zip(labs, starts, strict=True))}
     answers: dict[int, Trained | Scores] = {}
@@ -131,7 +133,9 @@ def train_together(
         for i, rounds in list(waiting.items()):
             said = _next(rounds, answers.pop(i, None))
             while isinstance(said, Row):
-                yield i, said
+                row = replace(said, seconds=clock.since_last(i, abreast=len(waiting)))
+                with clock.stopped():
+                    yield i, row
                 said = _next(rounds, None)
             if said is None:
                 del waiting[i]
@@ -142,6 +146,29 @@ def train_together(
         for alike in _by_shape(tasks):
             answers |= dict(zip(alike, many([tasks[i] for i in alike]), strict=True))
         answers |= {i: evaluate(first.problem, exam) for i, exam in exams.items()}
+
+
+class _Clock:
+    """Time that each run took; runs that train abreast share it evenly. It stands still while a row is looked at."""
+
+    def __init__(self, runs: int) -> None:
+        self.idle = 0.0
+        self.last = [self.now()] * runs
+
+    def now(self) -> float:
+        return time.perf_counter() - self.idle
+
+    def since_last(self, run: int, abreast: int) -> float:
+        before, self.last[run] = self.last[run], self.now()
+        return (self.last[run] - before) / abreast
+
+    @contextmanager
+    def stopped(self) -> Iterator[None]:
+        began = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.idle += time.perf_counter() - began
 
 
 # What a stacked step cannot vary from client to client.
@@ -174,7 +201,6 @@ def _rounds(lab: Laboratory, at: Beginning) -> Generator[Said, Any, None]:
         state = {"stats": {}, **_moved(at.state, lab.device)}
     upcoming = lab.prepared(at.first_round)
     for t in range(at.first_round, run.rounds + 1):
-        began = time.perf_counter()
         chosen, cohort = upcoming
         twin = {key: state.pop(key, {}) for key in ("sgd.w", "sgd.stats")}
         averages = {key: state.pop(key) for key in ("swa.w", "swa.stats") if key in state}
@@ -210,7 +236,7 @@ def _rounds(lab: Laboratory, at: Beginning) -> Generator[Said, Any, None]:
             examples=int(cohort.mask.sum()),
             bytes_up=sent,
             bytes_down=sent,
-            seconds=time.perf_counter() - began,
+            seconds=0.0,  # the clock of train_together fills it in
             state=dict(state),
         )
         if not math.isfinite(loss):
@@ -219,7 +245,7 @@ def _rounds(lab: Laboratory, at: Beginning) -> Generator[Said, Any, None]:
 
 def _prepared(lab: Laboratory, initial: Tree | None) -> Generator[Said, Any, State]:
     """The state before the first round: share, warm up, and say in row 0 what it took."""
-    run, began = lab.run, time.perf_counter()
+    run = lab.run
     if run.start and initial is None:
         raise FedskewError(f"start = {run.start!r} is read by a store: use Store.advance, or give `initial` yourself")
     w, stats = lab.initial if initial is None else lab.given(initial)
@@ -256,7 +282,7 @@ def _prepared(lab: Laboratory, initial: Tree | None) -> Generator[Said, Any, Sta
             examples=examples,
             bytes_up=0,
             bytes_down=report.get("bytes", 0),
-            seconds=time.perf_counter() - began,
+            seconds=0.0,
             prepared=report,
             state=dict(state),
         )

@@ -1,4 +1,4 @@
-"""One process training one run: rows and checkpoints as they come, and an end that is always written down."""
+"""One process training runs: rows and checkpoints as they come, and an end that is always written down."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import json
 import logging
 import sqlite3
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from fedskew.data.dataset import Dataset
 from fedskew.errors import FedskewError
-from fedskew.experiment import Row, Run, train
+from fedskew.experiment import Beginning, Row, Run, train_together
 from fedskew.store import checkpoints
 from fedskew.store.checkpoints import State
 from fedskew.store.database import explained, transaction
@@ -50,6 +50,7 @@ class Recording:
     folder: Path
     rounds: int
     every: float  # seconds between checkpoints; 0: after every round
+    beside: int = 1  # runs that train together and write checkpoints of their own
     ended: bool = False
     last: Row | None = None
     saved: int = 0  # the round of the last checkpoint
@@ -76,7 +77,9 @@ class Recording:
                 self.end("diverged", f"the training loss was {row.loss} in round {row.round}; lower lr")
             elif row.round == self.rounds:
                 self.checkpoint(row, "finished", "")
-            elif self.every == 0 or time.monotonic() - self.saved_at >= max(self.every, SHARE * self.cost):
+            elif self.every == 0 or time.monotonic() - self.saved_at >= max(
+                self.every, SHARE * self.cost * self.beside
+            ):
                 self.checkpoint(row)
 
     def checkpoint(self, row: Row, status: str | None = None, message: str = "") -> None:
@@ -138,16 +141,23 @@ class Recording:
         checkpoints.keep(self.folder, {round for (round,) in kept})
 
 
-def record(recording: Recording, run: Run, data: Dataset, how: How, initial: Tree | None) -> Generator[Row, None, None]:
-    """Train from the newest whole checkpoint to the end; every row is kept before it is given."""
-    round, state = newest(recording.db, recording.run, recording.folder)
-    recording.begin(round)
+def record(
+    recordings: Sequence[Recording], runs: Sequence[Run], data: Dataset, how: How, initial: Sequence[Tree | None]
+) -> Generator[tuple[int, Row], None, None]:
+    """Train runs of one shape together, each from its newest whole checkpoint to its end; rows are kept, then given."""
+    beginnings = []
+    for recording, weights in zip(recordings, initial, strict=True):
+        round, state = newest(recording.db, recording.run, recording.folder)
+        recording.begin(round)
+        beginnings.append(Beginning(weights, state, round + 1))
     try:
-        for row in train(run, data=data, **vars(how), initial=initial, start=state, first_round=round + 1):
-            recording.append(row)
-            yield row
-        if not recording.ended:  # interrupted between its last row and the word "finished"
-            recording.end("finished", "")
+        for i, row in train_together(runs, data=data, **vars(how), beginnings=beginnings):
+            recordings[i].append(row)
+            yield i, row
+        for recording in recordings:
+            if not recording.ended:  # interrupted between its last row and the word "finished"
+                recording.end("finished", "")
     except BaseException as e:
-        recording.stop(e)
+        for recording in recordings:
+            recording.stop(e)
         raise

@@ -7,8 +7,8 @@ import logging
 import os
 import secrets
 import shutil
-from collections.abc import Generator, Iterator
-from contextlib import contextmanager
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -47,6 +47,14 @@ class Store:
         if len(found) > 1:
             raise FedskewError(f"run id {id!r} fits {', '.join(e.id for e in found[:5])}; write more of it")
         return found[0]
+
+    def same(self, run: Run) -> Entry | None:
+        """A stored run with this spec (its name aside): a finished one if there is, else the one that got furthest."""
+        wanted = run.spec() | {"name": ""}
+        told = (run.data, str(run.partition), str(run.algorithm), str(run.rounds))
+        alike = self._entries(f"{QUERY} WHERE data = ? AND partition = ? AND algorithm = ? AND rounds = ?", *told)
+        found = [e for e in alike if type(run)(**e.spec).spec() | {"name": ""} == wanted]
+        return max(found, key=lambda e: (e.over, e.round), default=None)
 
     def records(self, id: str, *, after: int = -1) -> list[dict[str, Any]]:
         """The rows of a run after a round, as `Row.record` made them."""
@@ -113,43 +121,59 @@ class Store:
             listed = ", ".join(f"{key} (stored {a!r}, now {b!r})" for key, (a, b) in found.items())
             raise FedskewError(f"run {entry.id} was started with another spec: {listed}; start a new run")
 
-    def advance(
+    def advance(self, id: str, **how: Any) -> Generator[Row, None, None]:
+        """Train a run to its end, from its start or where it stopped; a run that is over gives no row.
+
+        Takes the arguments of `advance_together`.
+        """
+        for _, row in self.advance_together([id], **how):
+            yield row
+
+    def advance_together(
         self,
-        id: str,
+        ids: Sequence[str],
         *,
         data: Dataset | None = None,
         device: str = "auto",
         engine: Engine | None = None,
         precision: Precision | None = None,
         checkpoint_seconds: float = 5.0,
-    ) -> Generator[Row, None, None]:
-        """Train a run to its end, from its start or where it stopped; a run that is over gives no row.
+    ) -> Generator[tuple[str, Row], None, None]:
+        """Train runs of one shape to their end as one computation, each from where it stands; gives (id, row).
 
-        A resumed run keeps the engine and the precision it was started with unless others are given.
+        Resumed runs keep the engine and the precision that the first of them was started with unless others are given.
         """
         from fedskew.experiment import Run
         from fedskew.store import origin, start
         from fedskew.store.recording import Recording, record
 
-        id = self.find(id).id
-        with self._alone(id), database.writing(self.path) as db:
-            entry = self.find(id)  # again: it may have ended while we waited for the lock
-            if entry.over:
+        with ExitStack() as held:
+            for id in sorted({self.find(id).id for id in ids}):  # in one order, so that no two wait for each other
+                held.enter_context(self._alone(id))
+            entries = [e for e in map(self.find, ids) if not e.over]  # found again: they may have ended while we waited
+            if not entries:
                 return
-            run = Run(**entry.spec)
-            data = origin.loaded(run, data)
-            initial = None if self.checkpoints(id) else start.read(run.start, self)
-            _same_data(entry, run, origin.fingerprint(run, data, initial))
-            before = entry.environment
+            db = held.enter_context(database.writing(self.path))
+            runs = [Run(**entry.spec) for entry in entries]
+            data = origin.loaded(runs[0], data)
+            before = entries[0].environment
             how = origin.How(
                 device, engine or before.get("engine", "auto"), precision or before.get("precision", "tf32")
             )
             here = origin.environment(how)
-            _same_place(entry, here)
+            recordings, initial = [], []
+            for entry, run in zip(entries, runs, strict=True):
+                initial.append(None if self.checkpoints(entry.id) else start.read(run.start, self))
+                _same_data(entry, run, origin.fingerprint(run, data, initial[-1]))
+                _same_place(entry, here)
+                home = self._home(entry.id)
+                recordings.append(Recording(db, self.path, entry.id, home, run.rounds, checkpoint_seconds, len(runs)))
             with database.transaction(db):
-                db.execute("UPDATE runs SET environment = ? WHERE id = ?", (json.dumps(here), id))
-            recording = Recording(db, self.path, id, self._home(id), run.rounds, checkpoint_seconds)
-            yield from record(recording, run, data, how, initial)
+                db.executemany(
+                    "UPDATE runs SET environment = ? WHERE id = ?", [(json.dumps(here), e.id) for e in entries]
+                )
+            for i, row in record(recordings, runs, data, how, initial):
+                yield entries[i].id, row
 
     def delete(self, id: str) -> None:
         """Remove a run, its rows and its checkpoints; refused while it is being trained."""

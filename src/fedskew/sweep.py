@@ -1,0 +1,61 @@
+"""Many runs into one store: those of one shape train together, finished ones are not repeated, stopped ones go on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fedskew.errors import FedskewError
+from fedskew.experiment import SHAPE, Row
+from fedskew.run import Run
+from fedskew.store import Store
+
+
+@dataclass(frozen=True)
+class Group:
+    """Runs that train as one computation, with their ids in the store."""
+
+    runs: list[Run]
+    ids: list[str]
+    left: int  # rounds that are still to be trained, of all runs
+
+
+def plan(store: Store, runs: Sequence[Run]) -> tuple[list[str], list[Group]]:
+    """The id of every run, new ones written down, and what is left to train.
+
+    A run that the store already has (same spec, whatever its name) is not trained again. Raises before anything is
+    trained if a run cannot be.
+    """
+    ids, groups = [], dict[tuple[Any, ...], Group]()
+    for run in runs:
+        stored = store.same(run)
+        id = store.create(run) if stored is None else stored.id
+        ids.append(id)
+        if stored is not None and stored.over:
+            continue
+        shape = tuple(str(getattr(run, key)) for key in SHAPE)
+        group = groups.get(shape, Group([], [], 0))
+        if id not in group.ids:
+            left = run.rounds - (stored.round if stored else 0)
+            groups[shape] = Group([*group.runs, run], [*group.ids, id], group.left + left)
+    return ids, list(groups.values())
+
+
+def train(store: Store, groups: Sequence[Group], **how: Any) -> Iterator[tuple[str, Row]]:
+    """Train the groups one after another, giving (id, row); `how` are the arguments of `Store.advance_together`."""
+    for group in groups:
+        yield from store.advance_together(group.ids, **how)
+
+
+def accuracies(store: Store, id: str) -> list[tuple[int, float]]:
+    """(round, accuracy) of every evaluation of a run."""
+    return [(r["round"], r["accuracy"]) for r in store.records(id) if r["accuracy"] is not None]
+
+
+def final(store: Store, id: str) -> float:
+    """The accuracy that a run ended with; a run that diverged ends at what it had then."""
+    found = accuracies(store, id)
+    if not found:
+        raise FedskewError(f"run {id} has no accuracy yet; go on with: fedskew resume {id}")
+    return found[-1][1]
