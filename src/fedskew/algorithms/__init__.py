@@ -25,10 +25,10 @@ KINDS: tuple[type[AnyAlgorithm], ...] = (
 )
 # One word for FedAvg with one option changed.
 OPTIONS = {
-    **dict.fromkeys(("median", "trimmed", "krum", "clip"), "mean={}"),
-    **dict.fromkeys(("restricted", "adjusted"), "loss={}"),
-    "fedrs": "loss=restricted",
-    "balanced": "sampling=balanced",
+    **{word: f"mean={word}{{0}}" for word in ("median", "trimmed", "krum", "clip")},
+    **{word: f"loss={word}{{0}}" for word in ("restricted", "adjusted")},
+    "fedrs": "loss=restricted{0}",
+    "balanced": "sampling=balanced{0}",
     "smoothing": "smoothing={value}",
     "swa": "swa={value}",
 }
@@ -36,9 +36,10 @@ OPTIONS = {
 
 def parse_algorithm(text: str) -> AnyAlgorithm:
     """The method that a short string describes: `fedavg`, `fedavgm:0.9,plain`, `median`, `fedprox:0.1,mean=krum:2`."""
-    word, _, value = text.strip().partition(":")
+    head, comma, rest = text.strip().partition(",")
+    word, colon, value = head.partition(":")
     if word in OPTIONS:
-        text = "fedavg," + OPTIONS[word].format(text.strip(), value=value or "0.1")
+        text = "fedavg," + OPTIONS[word].format(colon + value, value=value or "0.1") + comma + rest
     return parse("algorithm", text, KINDS)
 
 

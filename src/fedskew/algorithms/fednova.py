@@ -22,7 +22,7 @@ class FedNova(Method):
     def step(self, s: State, cohort: Cohort, trained: Trained) -> State:
         """w <- w + tau_eff sum_k p_k (w_k - w) / ||a_k||_1 with tau_eff = sum_k p_k ||a_k||_1."""
         a = _steps(cohort.steps.double(), cohort.momentum)
-        effective = (cohort.n / cohort.n.sum() * a).sum()
+        effective = (cohort.n.double() / cohort.n.sum() * a).sum()
         update = tree.scaled(tree.apply(lambda w_k, w: w_k - w, trained.w, s["w"]), effective / a)
         normalised = tree.apply(lambda w, d: w + d, s["w"], update)
         return self.average(s, cohort, replace(trained, w=normalised))

@@ -64,8 +64,11 @@ class Krum(Spec):
             [_square(tree.sub(trained.w, tree.apply(lambda x, i=i: x[i], trained.w))) for i in range(k)]
         )
         score = apart.sort(dim=1).values[:, 1 : k - self.f - 1].sum(dim=1)  # the nearest of all is the client itself
-        chosen = torch.zeros_like(score).scatter(0, score.argmin(dim=0, keepdim=True), 1.0)
-        return {"w": tree.mean(trained.w, chosen), "stats": tree.mean(trained.stats, chosen)}
+        chosen = score.nan_to_num(nan=torch.inf).argmin(dim=0, keepdim=True)  # NaN would count as the least
+        return {
+            key: tree.apply(lambda x: x.index_select(0, chosen)[0], leaves)
+            for key, leaves in (("w", trained.w), ("stats", trained.stats))
+        }
 
 
 class Clip(Spec):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar, Literal
 
 import torch
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
 from fedskew.algorithms.losses import CrossEntropy, Loss
 from fedskew.algorithms.means import Average, Mean
@@ -20,6 +20,7 @@ from fedskew.tree import Tree
 class Method(Spec):
     """Options that go with every method; a method adds `init`, `drift`, `contrast` and `step` as its paper has them."""
 
+    model_config = ConfigDict(allow_inf_nan=False)
     traffic: ClassVar[int] = 1  # messages as large as the weights that a client gets, and sends, in a round
 
     mean: Mean = Average()  # average, median, trimmed:f, krum:f, clip:norm

@@ -40,10 +40,10 @@ class Scaffold(Method):
     def step(self, s: State, cohort: Cohort, trained: Trained) -> State:
         """Option II: c_k <- c_k - c + (w - w_k) / (steps lr); c moves by the clients' share of all examples."""
         mine = recall(s, "c", cohort.clients, tree.zeros_like(s["c"]))
-        a_step = 1 / (cohort.steps * cohort.lr)
+        a_step = 1 / (cohort.steps.double() * cohort.lr)
         walked = tree.scaled(tree.apply(lambda w, w_k: w - w_k, s["w"], trained.w), a_step)
         new = tree.apply(lambda c_k, c, g: c_k - c + g, mine, s["c"], walked)
-        change = tree.summed(tree.scaled(tree.sub(new, mine), cohort.n / cohort.population[1]))
+        change = tree.summed(tree.scaled(tree.sub(new, mine), cohort.n.double() / cohort.population[1]))
         mean = self.average(s, cohort, trained)
         w = tree.add(s["w"], tree.sub(mean["w"], s["w"]), self.lr)
         memory = remember(s, "c", cohort.clients, new, self.keep)
