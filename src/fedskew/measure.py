@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
+LAST = 5  # evaluations that make a run's accuracy
 BLOCK = 1 << 20  # examples counted at once, so that a million clients need no second copy of their indices
 
 
@@ -149,6 +150,11 @@ def bound(
     distance = np.abs(p_k - p).sum(axis=1)
     drift = a**steps * previous + lr * distance * (powers @ g[::-1][1:])
     return float(n @ drift + lr * np.abs(n @ p_k - p).sum() * g[-1])
+
+
+def settled(accuracies: Sequence[float]) -> float:
+    """The mean of the last evaluations: one round of one-class clients is noisy."""
+    return _mean(np.asarray(accuracies[-LAST:]))
 
 
 def _shares(table: NDArray[Any]) -> Floats:

@@ -6,10 +6,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from fedskew.data import datasets
+from fedskew.data.dataset import Dataset
 from fedskew.errors import FedskewError
 from fedskew.experiment import SHAPE, Row
 from fedskew.run import Run
 from fedskew.store import Store
+
+__all__ = ["SHAPE", "Group", "accuracies", "final", "plan", "train"]
 
 
 @dataclass(frozen=True)
@@ -27,10 +31,12 @@ def plan(store: Store, runs: Sequence[Run]) -> tuple[list[str], list[Group]]:
     A run that the store already has (same spec, whatever its name) is not trained again. Raises before anything is
     trained if a run cannot be.
     """
-    ids, groups = [], dict[tuple[Any, ...], Group]()
+    ids, groups, loaded = [], dict[tuple[Any, ...], Group](), dict[str, Dataset]()
     for run in runs:
         stored = store.same(run)
-        id = store.create(run) if stored is None else stored.id
+        if stored is None and run.data not in loaded:
+            loaded[run.data] = datasets.load(run.data)
+        id = store.create(run, loaded[run.data]) if stored is None else stored.id
         ids.append(id)
         if stored is not None and stored.over:
             continue

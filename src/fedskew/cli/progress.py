@@ -26,9 +26,8 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() else "?" for c in text)
 
 
-def progress(rows: Iterator[Row], rounds: int, label: str = "") -> Generator[Row, None, None]:
-    """The rows as they come; a bar is drawn where standard error is a terminal."""
-    bar = Progress(
+def _bar() -> Progress:
+    return Progress(
         TextColumn("{task.description}", markup=False),
         BarColumn(),
         MofNCompleteColumn(),
@@ -40,6 +39,21 @@ def progress(rows: Iterator[Row], rounds: int, label: str = "") -> Generator[Row
         transient=True,
         disable=not console.err.is_terminal,
     )
+
+
+def several(rows: Iterator[tuple[str, Row]], rounds: int, label: str) -> Generator[tuple[str, Row], None, None]:
+    """(id, row) pairs of many runs as they come; the bar counts the rounds of all."""
+    bar = _bar()
+    with closing(rows) if isinstance(rows, Generator) else nullcontext(), bar:
+        task = bar.add_task(printable(label), total=rounds, accuracy="")
+        for id, row in rows:
+            bar.update(task, advance=1)
+            yield id, row
+
+
+def progress(rows: Iterator[Row], rounds: int, label: str = "") -> Generator[Row, None, None]:
+    """The rows as they come; a bar is drawn where standard error is a terminal."""
+    bar = _bar()
     # closed here and not when it is collected: a run's checkpoint is written before the command ends
     with closing(rows) if isinstance(rows, Generator) else nullcontext(), bar:
         task = bar.add_task(printable(label), total=None, accuracy="")  # a moving bar until the first round is done

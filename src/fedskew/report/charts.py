@@ -107,6 +107,39 @@ def emd_accuracy(
     return _sized(alt.layer(*layers), title)
 
 
+def against(
+    records: Iterable[Record], *, x: str, y: str = "test accuracy", percent: bool = True, title: str = ""
+) -> Chart:
+    """A value against a number `x`, a line a `run`, with bars from `low` to `high`."""
+    values = _finite(records, "value")
+    form = "%" if percent else "~g"
+    base = alt.Chart(alt.InlineData(values=values)).encode(x=alt.X("x:Q", title=x), color=_by_run(values, ()))
+    line = base.mark_line(strokeWidth=2).encode(
+        y=alt.Y("value:Q", title=y, axis=alt.Axis(format=form), scale=alt.Scale(zero=False))
+    )
+    dots = base.mark_point(size=60, filled=True, opacity=1).encode(
+        y="value:Q",
+        tooltip=[
+            alt.Tooltip("run:N"),
+            alt.Tooltip("x:Q", title=x),
+            alt.Tooltip("value:Q", title=y, format=".3~%" if percent else ".3g"),
+        ],
+    )
+    bars = base.mark_rule(strokeWidth=1.5).encode(y=alt.Y("low:Q"), y2="high:Q")
+    return _sized(alt.layer(line, bars, dots), title)
+
+
+def boxes(records: Iterable[Record], *, y: str = "test accuracy", title: str = "") -> Chart:
+    """A box plot of `value` for each `run`, every point beside it."""
+    values = _finite(records, "value")
+    base = alt.Chart(alt.InlineData(values=values)).encode(
+        x=alt.X("run:N", title=None, sort=_order(values, "run"), axis=alt.Axis(labelAngle=0)),
+        y=alt.Y("value:Q", title=y, axis=alt.Axis(format=".1%"), scale=alt.Scale(zero=False)),
+    )
+    box = base.mark_boxplot(size=44, color=PALETTE[0], opacity=0.6)
+    return _sized(alt.layer(box, base.mark_point(size=45, filled=True, color=PALETTE[1])), title)
+
+
 def _by_run(values: Sequence[Record], runs: Sequence[str], *, legend: bool = True) -> alt.Color:
     names = _order(values, "run")
     colour = {name: PALETTE[i % len(PALETTE)] for i, name in enumerate(dict.fromkeys([*runs, *names]))}

@@ -58,7 +58,7 @@ class Table:
             box=box.SIMPLE_HEAD,
         )
         for column in self.columns:
-            table.add_column(Text(column.header), justify=column.align)
+            table.add_column(Text(column.header), justify=column.align, overflow="fold")
         for cells in self.cells():
             table.add_row(*map(Text, cells))
         return table
