@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
@@ -60,6 +61,10 @@ class Dataset:
 
     def fingerprint(self) -> str:
         """A sha256 over every byte that training can see, so that a resumed run meets the same data."""
+        return self._digest
+
+    @cached_property
+    def _digest(self) -> str:
         digest = hashlib.sha256()
         for a in (self.x, self.y, self.x_test, self.y_test):
             digest.update(f"{a.dtype.str}{a.shape}".encode())
