@@ -101,6 +101,14 @@ def test_going_on_from_a_row_is_exact(algorithm, divergence):
     assert all(torch.equal(rest[-1].state["w"][k], whole[-1].state["w"][k]) for k in whole[-1].state["w"])
 
 
+@pytest.mark.parametrize("round_", [0, 1])
+def test_going_on_from_a_prepared_row_is_exact(round_):
+    run = Run(**SMALL, partition="classes:1", clients=10, share="beta=0.1,alpha=0.5", warm_up=0.6, divergence=True)
+    whole = list(train(run))
+    rest = list(train(run, start=whole[round_].state, first_round=round_ + 1))
+    assert [numbers(r) for r in rest] == [numbers(r) for r in whole[round_ + 1 :]]
+
+
 SCRIPT = """
 import json
 from fedskew import Run, train
@@ -116,8 +124,8 @@ def test_seeds_give_bit_identical_rows_in_two_processes():
 
 
 def test_a_row_survives_json():
-    row = last(Run(**SMALL, divergence=True))
-    assert Row.from_record(json.loads(json.dumps(row.record()))) == row
+    for row in train(Run(**SMALL, divergence=True, share="beta=0.1")):
+        assert Row.from_record(json.loads(json.dumps(row.record()))) == row
 
 
 def test_divergence_to_nan_ends_the_run():

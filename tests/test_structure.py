@@ -27,7 +27,8 @@ FLOORS = [
     {"store"},
     {"sweep"},
     {"report"},
-    {"demo"},
+    {"compare", "demo", "papers"},
+    {"reproduce"},
     {"cli"},
 ]
 FLOOR = {room: height for height, rooms in enumerate(FLOORS) for room in rooms}

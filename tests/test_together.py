@@ -78,3 +78,20 @@ def test_one_client_too_many_is_one_line():
         patch.setattr("fedskew.experiment.many_of", lambda problem, engine: choose.Fitting(never))
         with pytest.raises(FedskewError, match="lower batch"):
             next(train(run))
+
+
+def test_runs_of_very_different_length_are_not_padded_to_each_other(monkeypatch):
+    """A run with a quarter more steps trains apart, every round, and has the rows it would have alone."""
+    seen = []
+    original = choose.many_of
+
+    def watched(problem, engine):
+        many = original(problem, engine)
+        return lambda tasks: seen.append(sorted(task.cohort.index.shape[1] for task in tasks)) or many(tasks)
+
+    monkeypatch.setattr("fedskew.experiment.many_of", watched)
+    runs = [Run(**SMALL, clients=10, examples=n, seed=n) for n in (500, 510, 1200)]
+    together = rows_of(runs)
+    assert seen == [[5, 6], [12]] * 3
+    for run, rows in zip(runs, together, strict=True):
+        assert rows[-1].loss == pytest.approx(list(train(run))[-1].loss, rel=1e-5)

@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
-import numpy as np
 import torch
 
 from fedskew import measure, tree
@@ -39,7 +38,7 @@ class Row:
 
     round: int
     lr: float
-    loss: float  # mean training loss over the round's examples
+    loss: float | None  # mean training loss over the round's examples; None in a row 0 that trained nothing
     accuracy: float | None
     test_loss: float | None
     per_class: tuple[float, ...] | None
@@ -56,7 +55,7 @@ class Row:
     @property
     def diverged(self) -> bool:
         """The training loss is no longer a number; there will be no further row."""
-        return not math.isfinite(self.loss)
+        return self.loss is not None and not math.isfinite(self.loss)
 
     def record(self) -> dict[str, Any]:
         """The row as a JSON document, without the weights."""
@@ -127,6 +126,7 @@ def train_together(
     starts = beginnings or [Beginning()] * len(runs)
     waiting = {i: _rounds(lab, start) for i, (lab, start) in enumerate(zip(labs, starts, strict=True))}
     answers: dict[int, Trained | Scores] = {}
+    paces: dict[tuple[int, int], int] = {}
     while waiting:
         tasks: dict[int, Task] = {}
         exams: dict[int, Exam] = {}
@@ -143,7 +143,7 @@ def train_together(
                 tasks[i] = said
             else:
                 exams[i] = said
-        for alike in _by_shape(tasks):
+        for alike in _by_shape(tasks, paces):
             answers |= dict(zip(alike, many([tasks[i] for i in alike]), strict=True))
         answers |= {i: evaluate(first.problem, exam) for i, exam in exams.items()}
 
@@ -174,15 +174,33 @@ class _Clock:
 # What a stacked step cannot vary from client to client.
 SHAPE = ("data", "model", "transform", "batch", "epochs", "drop_last", "momentum", "weight_decay")
 
+# Cohorts with more steps than the shortest by this factor train apart: a padded step costs as much as any other.
+LONGER = 1.25
+
 Said = Task | Exam | Row
 
 
-def _by_shape(tasks: dict[int, Task]) -> list[list[int]]:
-    """Tasks of one batch size, as padding B to K x B would waste most of it; MOON's apart, at three times the cost."""
+def _by_shape(tasks: dict[int, Task], paces: dict[tuple[int, int], int]) -> list[list[int]]:
+    """Tasks that lose little by being padded to each other: of one batch size and of about as many steps.
+
+    A run keeps the pace of its first round (`paces`), so that the same runs meet every time and a GPU's programs are
+    used again. MOON's stay apart, at three times the cost of a step.
+    """
     groups: dict[tuple[int, bool], list[int]] = {}
     for i, task in tasks.items():
-        groups.setdefault((task.cohort.index.shape[2], task.terms.contrast is not None), []).append(i)
-    return list(groups.values())
+        _, steps, batch = task.cohort.index.shape
+        paces.setdefault((i, batch), steps)
+        groups.setdefault((batch, task.terms.contrast is not None), []).append(i)
+    found = []
+    for (batch, _), alike in groups.items():
+        alike.sort(key=lambda i: paces[i, batch])
+        first = 0
+        for at, i in enumerate(alike):
+            if paces[i, batch] > LONGER * paces[alike[first], batch]:
+                found.append(alike[first:at])
+                first = at
+        found.append(alike[first:])
+    return found
 
 
 def _next(rounds: Generator[Said, Any, None], answer: Trained | Scores | None) -> Said | None:
@@ -197,6 +215,8 @@ def _rounds(lab: Laboratory, at: Beginning) -> Generator[Said, Any, None]:
     run, method = lab.run, lab.run.algorithm
     if at.state is None:
         state = yield from _prepared(lab, at.initial)
+        if not state:  # warm-up diverged
+            return
     else:
         state = {"stats": {}, **_moved(at.state, lab.device)}
     upcoming = lab.prepared(at.first_round)
@@ -244,13 +264,13 @@ def _rounds(lab: Laboratory, at: Beginning) -> Generator[Said, Any, None]:
 
 
 def _prepared(lab: Laboratory, initial: Tree | None) -> Generator[Said, Any, State]:
-    """The state before the first round: share, warm up, and say in row 0 what it took."""
+    """The state before the first round: share, warm up, and say in row 0 what it took; nothing if that diverged."""
     run = lab.run
     if run.start and initial is None:
         raise FedskewError(f"start = {run.start!r} is read by a store: use Store.advance, or give `initial` yourself")
     w, stats = lab.initial if initial is None else lab.given(initial)
     report = lab.sharing()
-    examples, loss = 0, math.nan
+    examples, loss = 0, None
     if run.warm_up is not None:
         passes, reached = 0, None
         while not run.warm_up.over(passes, reached):
@@ -260,7 +280,9 @@ def _prepared(lab: Laboratory, initial: Tree | None) -> Generator[Said, Any, Sta
             w, stats = tree.one(trained.w, 0), tree.one(trained.stats, 0)
             loss = float(trained.loss[0])
             examples += int(cohort.mask.sum())
-            if run.warm_up.until is not None:
+            if not math.isfinite(loss):
+                break
+            if lab.rest is not None:
                 scores: Scores = yield Exam(w, stats, lab.rest.x, lab.rest.y, lab.classes)
                 reached = scores.accuracy
         report["warm_up"] = {"passes": passes, "accuracy": reached, "examples": examples}
@@ -277,7 +299,7 @@ def _prepared(lab: Laboratory, initial: Tree | None) -> Generator[Said, Any, Sta
             test_loss=scores.loss,
             per_class=scores.per_class,
             divergence=None,
-            emd=report.get("emd", float(lab.emd(np.arange(min(len(lab.parts), 1000))).mean())),
+            emd=0.0 if isinstance(run.algorithm, SGD) else report.get("emd", lab.mean_emd()),
             clients=len(lab.parts),
             examples=examples,
             bytes_up=0,
@@ -286,7 +308,7 @@ def _prepared(lab: Laboratory, initial: Tree | None) -> Generator[Said, Any, Sta
             prepared=report,
             state=dict(state),
         )
-    return state
+    return state if loss is None or math.isfinite(loss) else {}
 
 
 def _exam(lab: Laboratory, state: State) -> Exam:

@@ -24,7 +24,7 @@ from fedskew.errors import FedskewError
 from fedskew.run import Run
 from fedskew.tree import Tree
 
-AT_LEAST = 5  # examples of a class below which the rest of the holdout scores nothing
+AT_LEAST, AT_MOST = 5, 10_000  # examples of a class, and in all, that say how far warm-up is; Zhao's holdout has 10,000
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Laboratory:
     labels: NDArray[np.int64]
     counts: NDArray[np.int64]  # (N, C) of the private data
     test: Examples  # the test set, or the validation split
-    rest: Examples  # what warm-up is scored on
+    rest: Examples | None  # what warm-up is scored on, if it ends at an accuracy
     classes: int
     example_bytes: int
 
@@ -81,13 +81,13 @@ class Laboratory:
             momentum=run.momentum,
             half=precision == "bf16",
         )
-        if beside is None or run.validation != beside.run.validation:
+        if beside is None or run.validation or beside.run.validation:
             test = _test(data, sides.validation, problem, place)
         else:
             test = beside.test
-        shared = _drawn(run, data.y[sides.held], sum(map(len, parts)), classes)
-        shared = None if shared is None else sides.held[shared]
-        rest = sides.held if shared is None else np.setdiff1d(sides.held, shared)
+        shared = shared_set(run, data, parts)
+        warm = _warm(run, sides, shared)
+        rest = _rest(run, sides, warm, classes)
         return cls(
             run=run,
             device=place,
@@ -101,11 +101,11 @@ class Laboratory:
             ),
             parts=parts,
             shared=shared,
-            warm=_warm(run, sides, shared),
+            warm=warm,
             labels=data.y,
             counts=measure.counts(data.y, parts, classes),
             test=test,
-            rest=_chosen(problem, rest) if len(rest) >= AT_LEAST * classes else test,
+            rest=None if rest is None else _chosen(problem, rest),
             classes=classes,
             example_bytes=data.x[:1].nbytes + data.y[:1].nbytes,
         )
@@ -144,8 +144,7 @@ class Laboratory:
         """What client k trains on: its private data and its own draw of the shared set."""
         if self.shared is None or self.run.share is None:
             return self.parts[k]
-        mine = self.run.share.each(self.shared, rng.stream(self.run.seed, "share", k))
-        return np.concatenate([self.parts[k], mine])
+        return self.run.share.merged(self.parts[k], self.shared, rng.stream(self.run.seed, "share", k))
 
     def given(self, initial: Tree) -> tuple[Tree, Tree]:
         """Weights and statistics to begin with, checked against the network."""
@@ -172,11 +171,19 @@ class Laboratory:
             return measure.emd(self.counts[clients], population)
         return prepare.realised_emd(self.labels, [self.part(k) for k in clients], population)
 
+    def mean_emd(self) -> float:
+        """Over the clients (a thousand of them at most), shared data included."""
+        return float(self.emd(self._few).mean())
+
+    @property
+    def _few(self) -> NDArray[np.int64]:
+        return np.arange(min(len(self.parts), 1000))
+
     def sharing(self) -> dict[str, Any]:
         """What was shared and what it did to the skew; EMDs are means over clients (a thousand of them at most)."""
         if self.shared is None or self.run.share is None:
             return {}
-        few = np.arange(min(len(self.parts), 1000))
+        few = self._few
         received = self.run.share.received(len(self.shared))
         held = np.bincount(self.labels[self.shared], minlength=self.classes)
         return {
@@ -185,7 +192,7 @@ class Laboratory:
             "bytes": received * self.example_bytes * len(self.parts),
             "emd_before": float(measure.emd(self.counts[few], self.counts.sum(axis=0)).mean()),
             "emd_predicted": float(prepare.mixed_emd(self.counts, held, received)[few].mean()),
-            "emd": float(self.emd(few).mean()),
+            "emd": self.mean_emd(),
         }
 
 
@@ -224,15 +231,19 @@ def _sides(run: Run, data: Dataset) -> _Sides:
             raise FedskewError(f"examples = {run.examples}, but {data.name} has only {len(data.y)}; lower it")
         used = np.sort(rng.stream(run.seed, "examples").choice(len(data.y), run.examples, replace=False))
     kept, validation = prepare.hold_out(data.y[used], run.validation, rng.stream(run.seed, "validation"))
+    if run.validation and len(validation) == 0:
+        raise FedskewError(f"validation = {run.validation} of {len(used)} examples is not one of them; raise it")
     used, validation = used[kept], used[validation]
     kept, held = prepare.hold_out(data.y[used], run.held_out, rng.stream(run.seed, "holdout"))
     return _Sides(used[kept], used[held], validation)
 
 
-def _drawn(run: Run, held: NDArray[np.int64], clients_hold: int, classes: int) -> NDArray[np.int64] | None:
+def shared_set(run: Run, data: Dataset, parts: list[NDArray[np.int64]]) -> NDArray[np.int64] | None:
+    """G as indices into the training set; D is what the clients hold."""
     if run.share is None:
         return None
-    return run.share.draw(held, clients_hold, classes, rng.stream(run.seed, "shared"))
+    held, number = _sides(run, data).held, sum(map(len, parts))
+    return held[run.share.draw(data.y[held], number, len(data.classes), rng.stream(run.seed, "shared"))]
 
 
 def _warm(run: Run, sides: _Sides, shared: NDArray[np.int64] | None) -> NDArray[np.int64] | None:
@@ -241,6 +252,20 @@ def _warm(run: Run, sides: _Sides, shared: NDArray[np.int64] | None) -> NDArray[
     everything = np.concatenate([sides.clients, sides.held])
     number = max(1, round(run.warm_up.fraction * len(everything)))
     return np.sort(rng.stream(run.seed, "warm-up").choice(everything, number, replace=False))
+
+
+def _rest(run: Run, sides: _Sides, warm: NDArray[np.int64] | None, classes: int) -> NDArray[np.int64] | None:
+    """Fresh examples that say how far warm-up is: the holdout's or, where it has too few, clients'; never test ones."""
+    if run.warm_up is None or run.warm_up.until is None or warm is None:
+        return None
+    for side in (sides.held, sides.clients):
+        fresh = np.setdiff1d(side, warm)
+        if len(fresh) >= AT_LEAST * classes:
+            return rng.stream(run.seed, "rest").permutation(fresh)[:AT_MOST]
+    raise FedskewError(
+        f"warm-up trains on {len(warm)} examples and leaves too few to say when it has reached {run.warm_up.until:g}; "
+        "lower its fraction, or give passes: rounds=5"
+    )
 
 
 def _test(data: Dataset, validation: NDArray[np.int64], problem: Problem, device: torch.device) -> Examples:

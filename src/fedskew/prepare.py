@@ -7,6 +7,7 @@ private data, and federated training may start from weights that were trained on
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -39,9 +40,9 @@ class Share(Spec):
             )
         return _uniform(labels, wanted, classes, generator)
 
-    def each(self, shared: Index, generator: np.random.Generator) -> Index:
-        """One client's own random alpha of G."""
-        return generator.choice(shared, self.received(len(shared)), replace=False)
+    def merged(self, part: Index, shared: Index, generator: np.random.Generator) -> Index:
+        """A client's private data and, after them, its own random alpha of G."""
+        return np.concatenate([part, generator.choice(shared, self.received(len(shared)), replace=False)])
 
     def received(self, shared: int) -> int:
         """How many examples of G a client gets."""
@@ -89,6 +90,13 @@ def parse_warm_up(value: Any) -> Any:
     return parse("warm-up", f"warm-up{',' if '=' in value.split(',')[0] else ':'}{value}", (WarmUp,))
 
 
+def remedy(share: Share | None, warm_up: WarmUp | None, start: str) -> str:
+    """What is done before the first round, in short: "share beta=0.1,alpha=0.5, warm-up 0.6"."""
+    shared = str(share).replace(",", " ", 1) if share else ""
+    warmed = str(warm_up).removeprefix("warm-up")[1:] if warm_up else ""
+    return ", ".join(part for part in (shared, warmed and f"warm-up {warmed}", start and f"start {start}") if part)
+
+
 def hold_out(labels: Index, fraction: float, generator: np.random.Generator) -> tuple[Index, Index]:
     """(kept, held out) as ascending positions; every class gives the same share, to within one example."""
     order = generator.permutation(len(labels))
@@ -113,15 +121,11 @@ def mixed_emd(counts: Index, shared: Index, received: int) -> NDArray[np.float64
 
 
 def _uniform(labels: Index, wanted: int, classes: int, generator: np.random.Generator) -> Index:
-    """As even over classes as they allow: a class that runs out gives all it has, the others the rest."""
+    """As even over classes as they allow: a class that runs out gives all it has, the others the same to within one."""
     have = np.bincount(labels, minlength=classes)
-    quota = np.zeros(classes, np.int64)
-    while (missing := wanted - quota.sum()) > 0:
-        open_ = np.flatnonzero(quota < have)
-        order = generator.permutation(open_)  # who gets one more when it does not divide
-        add = np.full(len(order), missing // len(order))
-        add[: missing % len(order)] += 1
-        quota[order] = np.minimum(quota[order] + add, have[order])
+    level = bisect_right(range(have.max() + 1), wanted, key=lambda level: np.minimum(have, level).sum()) - 1
+    quota = np.minimum(have, level)
+    quota[generator.permutation(np.flatnonzero(have > level))[: wanted - quota.sum()]] += 1
     chosen = [generator.choice(np.flatnonzero(labels == c), quota[c], replace=False) for c in range(classes)]
     return np.sort(np.concatenate(chosen))
 

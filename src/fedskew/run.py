@@ -12,7 +12,7 @@ from fedskew.algorithms import Algorithm, FedAvg, parse_algorithm
 from fedskew.data.dataset import Transform
 from fedskew.data.partition import Iid, Partition, parse_partition
 from fedskew.errors import FedskewError, from_validation
-from fedskew.prepare import HOLDOUT, Share, WarmUp, parse_share, parse_warm_up
+from fedskew.prepare import HOLDOUT, Share, WarmUp, parse_share, parse_warm_up, remedy
 
 
 class Run(BaseModel):
@@ -103,9 +103,7 @@ class Run(BaseModel):
     @property
     def remedy(self) -> str:
         """What is done before the first round, in short: "share beta=0.1,alpha=0.5, warm-up 0.6"."""
-        share = str(self.share).replace(",", " ", 1) if self.share else ""
-        warm_up = str(self.warm_up).replace(":", " ", 1).replace(",", " ", 1) if self.warm_up else ""
-        return ", ".join(part for part in (share, warm_up, self.start and f"start {self.start}") if part)
+        return remedy(self.share, self.warm_up, self.start)
 
     @field_serializer("model")
     def _written_model(self, model: str | Callable[..., Any]) -> str:

@@ -85,6 +85,7 @@ def test_list(fedskew, store):
         "data": "digits",
         "partition": "classes:2",
         "algorithm": "fedavg",
+        "remedy": "",
         "round": 3,
         "rounds": 4,
         "accuracy": accuracy,

@@ -1,12 +1,16 @@
 """`fedskew train` as a user meets it: a process, its two streams and its exit status."""
 
+import csv
+import io
 import json
+import re
 import subprocess
 import sys
 
 import numpy as np
 import pytest
 
+from fedskew.algorithms import KINDS, OPTIONS
 from fedskew.cli import main
 
 SMALL = ["--model", "softmax", "--rounds", "2", "--lr", "0.5"]
@@ -38,9 +42,49 @@ def test_without_json_it_is_a_sentence():
     assert "finished after round 2 of 2, accuracy" in done.stdout
 
 
+def test_shared_data_and_warm_up_are_told_and_kept(capsys):
+    def fedskew(*args):
+        """In this process: seven commands would spend their time on starting."""
+        with pytest.raises(SystemExit) as stopped:
+            main([*args])
+        assert stopped.value.code == 0
+        return capsys.readouterr()
+
+    args = ["--partition", "classes:1", "--share", "beta=0.1,alpha=0.5", "--warm-up", "0.6"]
+    done = fedskew("train", *SMALL, *args)
+    id = done.out.split()[0]
+    assert "fedavg, share beta=0.1,alpha=0.5, warm-up 0.6: finished after round 2 of 2, accuracy" in done.out
+    _, shared, warmed = done.err.splitlines()
+    assert shared == "shared 56 of 111 examples with each client: EMD 1.80 -> 1.20, 40,320 bytes"
+    assert re.fullmatch(r"warm-up: \d+ passes over 111 examples, accuracy \d+\.\d% on fresh ones", warmed)
+    (listed,) = json.loads(fedskew("runs", "list", "--json").out)
+    assert (listed["round"], listed["rounds"], listed["algorithm"]) == (2, 2, "fedavg")
+    assert listed["remedy"] == "share beta=0.1,alpha=0.5, warm-up 0.6"
+    shown = fedskew("runs", "show", id).out
+    assert "EMD 1.80 -> 1.20" in shown
+    assert "None" not in shown
+    rows = list(csv.DictReader(io.StringIO(fedskew("runs", "export", id).out)))
+    assert [row["round"] for row in rows] == ["0", "1", "2"]
+    assert (rows[0]["prepared.bytes"], rows[0]["bytes_down"], rows[1]["prepared.bytes"]) == ("40320", "40320", "")
+    assert float(rows[0]["prepared.warm_up.accuracy"]) >= 0.6
+    more = fedskew("train", *SMALL, "--start", f"run:{id}", "--holdout", "0.1", "--validation", "0.3", "--json")
+    document = json.loads(more.out)
+    assert [row["round"] for row in document["rows"]] == [0, 1, 2]
+    assert document["rows"][0]["loss"] is None
+    assert document["rows"][0]["accuracy"] > 0.6
+    assert (document["run"]["holdout"], document["run"]["validation"]) == (0.1, 0.3)
+
+
 @pytest.mark.parametrize(
     ("args", "says"),
     [
+        (["--share", "beta=0.9"], "change beta or holdout"),
+        (["--share", "half"], "beta is missing; unknown key 'half'"),
+        (["--warm-up", "0.6"], "warm-up trains on shared data"),
+        (["--start", "nowhere.safetensors"], "there is no such file"),
+        (["--start", "run:ffff"], "no run 'ffff'"),
+        (["--validation", "1"], "validation = 1.0: it should be less than 1"),
+        (["--algorithm", "fedsomething"], "choose one of fedavg, fedavgm, fedprox, scaffold"),
         (["--lr", "-1"], "lr = -1.0: it should be greater than 0"),
         (["--lr", "much"], "'much' is not a valid float"),
         (["--partition", "emd:1.95"], "emd:1.95 cannot be reached with 10 classes: the largest is 1.8; lower it"),
@@ -92,6 +136,16 @@ def test_help_has_an_example(command, capsys):
     with pytest.raises(SystemExit):
         main([*command.split(), "--help"])
     assert "Example" in capsys.readouterr().out
+
+
+def test_help_lists_every_method_and_keeps_what_is_in_brackets(capsys):
+    with pytest.raises(SystemExit):
+        main(["train", "--help"])
+    said = capsys.readouterr().out
+    for kind in KINDS:
+        assert kind.model_fields["kind"].default in said
+    for word in ("[fedavg]", "[auto]", *OPTIONS):
+        assert word.removesuffix("restricted") in said
 
 
 def test_your_own_data_and_your_own_network(tmp_path):

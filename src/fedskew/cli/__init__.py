@@ -9,7 +9,7 @@ from typing import Annotated
 import click
 import typer
 
-from fedskew.cli import bench, console, data, demo, partition, runs, train
+from fedskew.cli import bench, compare, console, data, demo, partition, reproduce, runs, train
 from fedskew.errors import FedskewError
 
 app = typer.Typer(
@@ -47,6 +47,8 @@ app.command()(partition.skew)
 app.add_typer(data.app)
 app.add_typer(runs.app)
 app.command()(train.train)
+app.command()(compare.compare)
+app.command()(reproduce.reproduce)
 app.command()(runs.resume)
 app.command()(bench.bench)
 

@@ -17,6 +17,7 @@ from rich.text import Text
 
 from fedskew.cli import console
 from fedskew.cli.config import read
+from fedskew.cli.prepared import told
 from fedskew.cli.progress import printable, progress
 from fedskew.cli.signals import orderly
 from fedskew.errors import FedskewError
@@ -65,7 +66,7 @@ def list_(as_json: console.Json = False) -> None:
     for e in entries:
         numbers = (f"{e.round}/{e.rounds}", _percent(e.accuracy))
         created = f"{datetime.fromisoformat(e.created).astimezone():%d %b %H:%M}"
-        cells = (e.id, e.status, *numbers, e.data, e.partition, e.algorithm, e.name, created)
+        cells = (e.id, e.status, *numbers, e.data, e.partition, _method(e), e.name, created)
         table.add_row(*map(_plain, cells))
     console.out.print(table)
 
@@ -84,16 +85,20 @@ def show(id: Id, as_json: console.Json = False) -> None:
         extra = {"message": entry.message, "finished": entry.finished, "environment": entry.environment}
         console.print_json(_summary(entry) | extra | {"run": entry.spec, "rows": rows, "checkpoints": saved})
         return
+    before = store.records(id, after=-1)[:1]
     facts = Table.grid(padding=(0, 2))
     status = f"{entry.status}: {entry.message}" if entry.message else entry.status
     about = {"id": entry.id, "status": status, "created": entry.created, "finished": entry.finished}
     about |= {key: json.dumps(v) if isinstance(v, dict) else v for key, v in entry.spec.items()} | entry.environment
     for key, value in about.items():
         facts.add_row(Text(key, style="dim"), _plain(value))
+    for line in told(before[0].get("prepared") or {}) if before else ():
+        facts.add_row(Text("prepared", style="dim"), _plain(line))
     console.out.print(facts)
     table = Table("round", "lr", "loss", "accuracy", "EMD", "clients", "seconds", **_LOOK)
     for r in rows:
-        numbers = f"{r['lr']:.4g}", f"{r['loss']:.4g}", _percent(r["accuracy"]), f"{r['emd']:.3f}"
+        loss = "" if r["loss"] is None else f"{r['loss']:.4g}"  # nothing was trained in this row
+        numbers = f"{r['lr']:.4g}", loss, _percent(r["accuracy"]), f"{r['emd']:.3f}"
         table.add_row(str(r["round"]), *numbers, str(r["clients"]), f"{r['seconds']:.3f}")
     console.out.print(table)
     for c in saved:
@@ -140,6 +145,37 @@ def delete(
     for id in found:
         store.delete(id)
         console.note(f"deleted {id}")
+
+
+@app.command()
+def pack(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The .zip to write.")],
+    ids: Annotated[list[str] | None, typer.Argument(metavar="[ID...]", help="Runs. [all]")] = None,
+    weights: Annotated[bool, typer.Option("--weights", help="Also the last weights of finished runs.")] = False,
+) -> None:
+    """Write runs to one file, to go on with them on another machine.
+
+    Rows of all of them, and the last checkpoint of those that are not over.
+
+    Example: fedskew runs pack runs.zip 3f a7
+    """
+    from fedskew.store import archive
+
+    store = Store()
+    packed = archive.pack(store, ids or [entry.id for entry in store.runs()], file, weights=weights)
+    console.note(f"packed {len(packed)} runs into {file}")
+
+
+@app.command()
+def unpack(file: Annotated[Path, typer.Argument(metavar="FILE", help="A .zip of `fedskew runs pack`.")]) -> None:
+    """Add the runs of a packed file to the store; one that the store has got further with stays.
+
+    Example: fedskew runs unpack runs.zip
+    """
+    from fedskew.store import archive
+
+    store = Store()
+    console.note(f"added {len(archive.unpack(store, file))} runs to {store.folder}")
 
 
 def resume(
@@ -191,8 +227,9 @@ def follow(
                 precision=precision,
                 checkpoint_seconds=checkpoint_seconds,
             )
-            for _ in progress(rows, entry.rounds, entry.name or id):
-                pass
+            for row in progress(rows, entry.rounds, entry.name or id):
+                for line in told(row.prepared or {}):
+                    console.note(line)
     except (KeyboardInterrupt, SystemExit):
         entry = store.find(id)
         console.note(f"stopped after round {entry.round} of {entry.rounds}; go on with: fedskew resume {id}")
@@ -240,6 +277,7 @@ def _summary(e: Entry) -> dict[str, Any]:
         "data",
         "partition",
         "algorithm",
+        "remedy",
         "round",
         "rounds",
         "accuracy",
@@ -251,8 +289,12 @@ def _summary(e: Entry) -> dict[str, Any]:
 def _sentence(store: Store, id: str) -> str:
     document, entry = store.document(id), store.find(id)
     end = f"{entry.status} ({entry.message})" if entry.message else entry.status
-    reached = f"{entry.partition}, {entry.algorithm}: {end} after round {entry.round} of {entry.rounds}"
+    reached = f"{entry.partition}, {_method(entry)}: {end} after round {entry.round} of {entry.rounds}"
     return f"{id} {entry.data}, {reached}, accuracy {_percent(entry.accuracy)}, {document['seconds']:.1f} s"
+
+
+def _method(e: Entry) -> str:
+    return f"{e.algorithm}, {e.remedy}" if e.remedy else e.algorithm
 
 
 def _percent(fraction: float | None) -> str:

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from fedskew.errors import FedskewError
+from fedskew.prepare import Share, WarmUp, remedy
 
 # round and accuracy are those of the last row and of the last evaluation
 QUERY = """SELECT *,
@@ -46,6 +47,12 @@ class Entry:
         for key in ("spec", "fingerprint", "environment"):
             fields[key] = json.loads(fields[key])
         return cls(**(fields | {"round": fields["round"] or 0}))
+
+    @property
+    def remedy(self) -> str:
+        """What the run does before its first round, as `Run.remedy`."""
+        share, warm_up = self.spec.get("share"), self.spec.get("warm_up")
+        return remedy(share and Share(**share), warm_up and WarmUp(**warm_up), self.spec.get("start", ""))
 
     @property
     def over(self) -> bool:

@@ -13,7 +13,7 @@ import torch
 from fedskew.data import datasets
 from fedskew.data.dataset import Dataset
 from fedskew.engine.choose import Engine, Precision
-from fedskew.laboratory import find_device, split
+from fedskew.laboratory import find_device, shared_set, split
 from fedskew.run import Run
 from fedskew.tree import Tree
 
@@ -24,17 +24,19 @@ def loaded(run: Run, data: Dataset | None) -> Dataset:
 
 
 def fingerprint(run: Run, data: Dataset, initial: Tree | None = None) -> dict[str, str]:
-    """sha256 of the data, of the split (which depends on a split file and on numpy's streams), and of given weights."""
+    """sha256 of the data, its split (which depends on a split file and on numpy's streams), G, and given weights."""
     parts = split(run, data)
     digest = hashlib.sha256(np.fromiter(map(len, parts), np.int64).tobytes())
     for part in parts:
         digest.update(np.ascontiguousarray(part, np.int64).data)
     prints = {"data": data.fingerprint(), "partition": digest.hexdigest()}
+    if (shared := shared_set(run, data, parts)) is not None:
+        prints["shared"] = hashlib.sha256(np.ascontiguousarray(shared, np.int64).data).hexdigest()
     if initial is not None:
         start = hashlib.sha256()
         for name in sorted(initial):
             start.update(name.encode())
-            start.update(initial[name].cpu().contiguous().view(torch.uint8).numpy().data)
+            start.update(initial[name].cpu().flatten().contiguous().view(torch.uint8).numpy().data)
         prints["start"] = start.hexdigest()
     return prints
 

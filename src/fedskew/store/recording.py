@@ -19,7 +19,6 @@ from fedskew.store.checkpoints import State
 from fedskew.store.database import explained, transaction
 from fedskew.store.entry import now
 from fedskew.store.origin import How
-from fedskew.tree import Tree
 
 KEPT = 2  # the last checkpoint, and one before it in case the last is damaged
 SHARE = 20  # a checkpoint that took t seconds is followed by at least 20 t of training: 5 % at most
@@ -53,7 +52,7 @@ class Recording:
     beside: int = 1  # runs that train together and write checkpoints of their own
     ended: bool = False
     last: Row | None = None
-    saved: int = 0  # the round of the last checkpoint
+    saved: int = -1  # the round of the last checkpoint
     saved_at: float = field(default_factory=time.monotonic)
     cost: float = 0.0  # seconds the last checkpoint took
 
@@ -142,14 +141,11 @@ class Recording:
 
 
 def record(
-    recordings: Sequence[Recording], runs: Sequence[Run], data: Dataset, how: How, initial: Sequence[Tree | None]
+    recordings: Sequence[Recording], runs: Sequence[Run], data: Dataset, how: How, beginnings: Sequence[Beginning]
 ) -> Generator[tuple[int, Row], None, None]:
-    """Train runs of one shape together, each from its newest whole checkpoint to its end; rows are kept, then given."""
-    beginnings = []
-    for recording, weights in zip(recordings, initial, strict=True):
-        round, state = newest(recording.db, recording.run, recording.folder)
-        recording.begin(round)
-        beginnings.append(Beginning(weights, state, round + 1))
+    """Train runs of one shape together, each from its beginning to its end; rows are kept, then given."""
+    for recording, at in zip(recordings, beginnings, strict=True):
+        recording.begin(-1 if at.state is None else at.first_round - 1)  # from the start: row 0 is made again, too
     try:
         for i, row in train_together(runs, data=data, **vars(how), beginnings=beginnings):
             recordings[i].append(row)

@@ -143,13 +143,13 @@ class Store:
 
         Resumed runs keep the engine and the precision that the first of them was started with unless others are given.
         """
-        from fedskew.experiment import Run
+        from fedskew.experiment import Beginning, Run
         from fedskew.store import origin, start
-        from fedskew.store.recording import Recording, record
+        from fedskew.store.recording import Recording, newest, record
 
         with ExitStack() as held:
             for id in sorted({self.find(id).id for id in ids}):  # in one order, so that no two wait for each other
-                held.enter_context(self._alone(id))
+                held.enter_context(self.alone(id))
             entries = [e for e in map(self.find, ids) if not e.over]  # found again: they may have ended while we waited
             if not entries:
                 return
@@ -161,25 +161,27 @@ class Store:
                 device, engine or before.get("engine", "auto"), precision or before.get("precision", "tf32")
             )
             here = origin.environment(how)
-            recordings, initial = [], []
+            recordings, beginnings = [], []
             for entry, run in zip(entries, runs, strict=True):
-                initial.append(None if self.checkpoints(entry.id) else start.read(run.start, self))
-                _same_data(entry, run, origin.fingerprint(run, data, initial[-1]))
-                _same_place(entry, here)
                 home = self._home(entry.id)
+                round, state = newest(db, entry.id, home)
+                initial = start.read(run.start, self) if state is None else None
+                beginnings.append(Beginning(initial, state, round + 1))
+                _same_data(entry, run, origin.fingerprint(run, data, initial))
+                _same_place(entry, here)
                 recordings.append(Recording(db, self.path, entry.id, home, run.rounds, checkpoint_seconds, len(runs)))
             with database.transaction(db):
                 db.executemany(
                     "UPDATE runs SET environment = ? WHERE id = ?", [(json.dumps(here), e.id) for e in entries]
                 )
-            for i, row in record(recordings, runs, data, how, initial):
+            for i, row in record(recordings, runs, data, how, beginnings):
                 yield entries[i].id, row
 
     def delete(self, id: str) -> None:
         """Remove a run, its rows and its checkpoints; refused while it is being trained."""
         id = self.find(id).id
         home = self._home(id)
-        with self._alone(id), database.writing(self.path) as db, database.transaction(db, durable=True):
+        with self.alone(id), database.writing(self.path) as db, database.transaction(db, durable=True):
             db.execute("DELETE FROM runs WHERE id = ?", (id,))
         shutil.rmtree(home, ignore_errors=True)
 
@@ -202,8 +204,8 @@ class Store:
         return FileLock(self._home(id) / "lock", thread_local=False)
 
     @contextmanager
-    def _alone(self, id: str) -> Iterator[None]:
-        """No other process trains or deletes this run; the system frees the lock of a dead one."""
+    def alone(self, id: str) -> Iterator[Path]:
+        """No other process trains or deletes this run (given: its folder); the system frees the lock of a dead one."""
         lock = self._lock(id)
         try:
             self._home(id).mkdir(parents=True, exist_ok=True)
@@ -213,7 +215,7 @@ class Store:
         except OSError as e:
             raise FedskewError(f"{self._home(id)}: {e.strerror}; mend that and try again") from e
         try:
-            yield
+            yield self._home(id)
         finally:
             lock.release()
 
