@@ -26,9 +26,8 @@ def loaded(run: Run, data: Dataset | None) -> Dataset:
 def fingerprint(run: Run, data: Dataset, initial: Tree | None = None) -> dict[str, str]:
     """sha256 of the data, of the split (which depends on a split file and on numpy's streams), and of given weights."""
     parts = split(run, data)
-    digest = hashlib.sha256(np.fromiter(map(len, parts), np.int64).tobytes())
-    for part in parts:
-        digest.update(np.ascontiguousarray(part, np.int64).data)
+    digest = hashlib.sha256(parts.sizes.data)
+    digest.update(np.ascontiguousarray(parts.flat, np.int64).data)
     prints = {"data": data.fingerprint(), "partition": digest.hexdigest()}
     if initial is not None:
         start = hashlib.sha256()
