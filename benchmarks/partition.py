@@ -21,7 +21,7 @@ from fedskew import measure, rng
 from fedskew.data.partition import parse_partition
 
 CLIENTS, EXAMPLES, CLASSES = 1_000_000, 50_000_000, 10
-PARTITIONS = ("iid", "dirichlet:0.1")
+PARTITIONS = ("iid", "dirichlet:0.1", "classes:1")
 RESULTS = Path(__file__).parent / "results" / "partition.json"
 
 
@@ -37,9 +37,8 @@ def measured(text: str) -> dict[str, Any]:
     parts = parse_partition(text, clients=CLIENTS)(labels, rng.stream(0, "partition"))
     seconds, extra = time.perf_counter() - start, peak() - before
     start = time.perf_counter()
-    counts = measure.counts(labels, parts, CLASSES)
-    distance = measure.emd(counts)
-    dealt = sum(map(len, parts))
+    distance = measure.emd(measure.counts(labels, parts, CLASSES))
+    dealt = len(parts.flat)
     return {
         "partition": text,
         "seconds": round(seconds, 2),

@@ -1,7 +1,7 @@
 """How cost grows with clients a round, with the population and with runs fused: python -m benchmarks.scaling FILE.json
 
 On a GPU the CIFAR CNN in bfloat16, on a CPU softmax regression. `--population N` measures one population in a process
-of its own, whose memory is then its own.
+of its own, whose memory is then its own; `--populations FILE.json` measures them all anew and leaves the rest.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def population(clients: int) -> dict[str, Any]:
     return {
         "clients": clients,
         "round_s": statistics.median(seconds[1:]),
-        "memory_mb": (peak - before) / 1024,
+        "memory_mb": (peak - before) * 1024 / 1e6,
         "index_mb": 8 * n / 1e6,
     }
 
@@ -81,17 +81,26 @@ def main(path: str) -> None:
             found[name].append({"clients": case.clients, "runs": case.runs, **record})
             print(f"{record['name']}: {record['ours_s']:.4f} s", flush=True)
     if device.type == "cpu":
-        found["population"] = []
-        for clients in POPULATIONS:
-            command = [sys.executable, "-m", "benchmarks.scaling", "--population", str(clients)]
-            done = subprocess.run(command, check=True, capture_output=True, text=True)
-            found["population"].append(json.loads(done.stdout))
-            print(done.stdout.strip(), flush=True)
+        found |= populations()
     Path(path).write_text(json.dumps(found, indent=1) + "\n")
+
+
+def populations() -> dict[str, Any]:
+    """Every population in a process of its own."""
+    rows = []
+    for clients in POPULATIONS:
+        command = [sys.executable, "-m", "benchmarks.scaling", "--population", str(clients)]
+        done = subprocess.run(command, check=True, capture_output=True, text=True)
+        rows.append(json.loads(done.stdout))
+        print(done.stdout.strip(), flush=True)
+    return {"population": rows, "population_date": str(date.today())}
 
 
 if __name__ == "__main__":
     if sys.argv[1] == "--population":
         print(json.dumps(population(int(sys.argv[2]))))
+    elif sys.argv[1] == "--populations":
+        file = Path(sys.argv[2])
+        file.write_text(json.dumps(json.loads(file.read_text()) | populations(), indent=1) + "\n")
     else:
         main(sys.argv[1])

@@ -103,6 +103,29 @@ def population_table(found: Any) -> str:
     return table(["population", "a round, ms", "memory above the data, MB", "index arrays, MB"], rows)
 
 
+def population_bytes(found: Any) -> str:
+    """Bytes a client beside the index arrays, in the largest population."""
+    largest = found["population"][-1]
+    return f"{(largest['memory_mb'] - largest['index_mb']) * 1e6 / largest['clients']:.0f}"
+
+
+def partition_table(found: Any) -> str:
+    """A million clients at once."""
+    rows = [
+        [
+            f"`{r['partition']}`",
+            f"{r['seconds']:.1f}",
+            f"{r['memory'] / 1e6:,.0f}",
+            f"{r['times_index']:.2f}",
+            f"{r['skew_seconds']:.1f}",
+        ]
+        for r in found["rows"]
+    ]
+    return table(
+        ["partition", "s", "memory at the peak, MB", "of the index arrays", "counts and EMD of all clients, s"], rows
+    )
+
+
 def chart(cpu: Any, gpu: Any) -> alt.HConcatChart:
     """Both series on both devices, on logarithmic axes."""
     panels = []
@@ -148,6 +171,8 @@ def main() -> None:
         "runs_gpu": scaling_table(scale_gpu, "runs", "run"),
         "runs_cpu": scaling_table(scale_cpu, "runs", "run"),
         "population": population_table(scale_cpu),
+        "population_bytes": population_bytes(scale_cpu),
+        "partition": partition_table(read("partition")),
     }
     for key, value in parts.items():
         text = text.replace("{{" + key + "}}", value)

@@ -321,6 +321,7 @@ def test_warm_up_that_diverges_ends_the_run():
     rows = list(train(Run(**SHARED | {"model": "mlp", "lr": 1e30}, warm_up=0.9)))
     assert [row.round for row in rows] == [0]
     assert rows[0].diverged
+    assert rows[0].prepared["warm_up"]["passes"] < 5  # it does not go on for a hundred
     store = Store()
     id = store.create(Run(**SHARED | {"model": "mlp", "lr": 1e30}, warm_up=0.9))
     assert len(list(store.advance(id))) == 1

@@ -11,6 +11,7 @@ import altair as alt
 
 from fedskew import measure, rng
 from fedskew.data import datasets
+from fedskew.data.partition.parts import Parts
 from fedskew.experiment import Row, Run
 from fedskew.laboratory import shared_set, split
 from fedskew.prepare import HOLDOUT
@@ -226,7 +227,7 @@ def population_of(run: Run) -> alt.Chart:
     shared = shared_set(run, data, parts)
     if run.share is not None and shared is not None:
         streams = (rng.stream(run.seed, "share", k) for k in range(len(parts)))
-        parts = [run.share.merged(part, shared, stream) for part, stream in zip(parts, streams, strict=True)]
+        parts = Parts.of(run.share.merged(part, shared, stream) for part, stream in zip(parts, streams, strict=True))
     chart = population(measure.counts(data.y, parts, len(data.classes)), data.classes)
     # a height in pixels: Vega warns about a height in steps when the width follows the page
     fixed: alt.Chart = chart.properties(height=16 * len(parts))

@@ -15,6 +15,7 @@ from fedskew.algorithms import SGD
 from fedskew.algorithms.moon import Moon
 from fedskew.data import datasets, transforms
 from fedskew.data.dataset import Dataset, Transform
+from fedskew.data.partition import Parts
 from fedskew.engine import batches, features
 from fedskew.engine.batches import Cohort, Plan
 from fedskew.engine.choose import Engine, Precision, check, set_precision
@@ -36,11 +37,11 @@ class Laboratory:
     problem: Problem
     initial: tuple[Tree, Tree]  # weights and statistics before the first round
     plan: Plan
-    parts: list[NDArray[np.int64]]  # private data
+    parts: Parts  # private data
     shared: NDArray[np.int64] | None  # G
     warm: NDArray[np.int64] | None  # what warm-up trains on
     labels: NDArray[np.int64]
-    counts: NDArray[np.int64]  # (N, C) of the private data
+    population: NDArray[np.int64]  # (C,) label counts of all private data
     test: Examples  # the test set, or the validation split
     rest: Examples | None  # what warm-up is scored on, if it ends at an accuracy
     classes: int
@@ -86,8 +87,8 @@ class Laboratory:
         else:
             test = beside.test
         shared = shared_set(run, data, parts)
-        warm = _warm(run, sides, shared)
-        rest = _rest(run, sides, warm, classes)
+        warm = _warm(run, sides, shared, len(data.y))
+        rest = _rest(run, sides, warm, classes, len(data.y))
         return cls(
             run=run,
             device=place,
@@ -103,7 +104,7 @@ class Laboratory:
             shared=shared,
             warm=warm,
             labels=data.y,
-            counts=measure.counts(data.y, parts, classes),
+            population=measure.population(data.y, parts, classes),
             test=test,
             rest=None if rest is None else _chosen(problem, rest),
             classes=classes,
@@ -127,7 +128,7 @@ class Laboratory:
         """The batches of the chosen clients in round t."""
         clients = chosen.tolist()
         received = 0 if self.shared is None or self.run.share is None else self.run.share.received(len(self.shared))
-        population = len(self.parts), int(self.counts.sum()) + received * len(self.parts)
+        population = len(self.parts), len(self.parts.flat) + received * len(self.parts)
         parts = [self.part(k) for k in clients]
         lr = self.run.lr_of(t)
         return batches.cohort(self.plan, clients, parts, lr, self.run.seed, t, self.device, population)
@@ -135,7 +136,9 @@ class Laboratory:
     def pool(self, t: int, chosen: NDArray[np.int64]) -> Cohort:
         """As many examples as the chosen clients hold, drawn from everybody's, in batches of K x B."""
         number = sum(len(self.part(k)) for k in chosen)
-        everything = np.concatenate([self.part(k) for k in range(len(self.parts))])
+        everything = self.parts.flat
+        if self.shared is not None:
+            everything = np.concatenate([self.part(k) for k in range(len(self.parts))])
         part = rng.stream(self.run.seed, "pool", t).choice(everything, number, replace=False)
         plan = replace(self.plan, batch=self.plan.batch and self.plan.batch * len(chosen))
         return batches.cohort(plan, [-1], [part], self.run.lr_of(t), self.run.seed, t, self.device)
@@ -166,10 +169,7 @@ class Laboratory:
 
     def emd(self, clients: NDArray[np.int64]) -> NDArray[np.float64]:
         """Of each of these clients, shared data included; the population is all private data."""
-        population = self.counts.sum(axis=0)
-        if self.shared is None:
-            return measure.emd(self.counts[clients], population)
-        return prepare.realised_emd(self.labels, [self.part(k) for k in clients], population)
+        return prepare.realised_emd(self.labels, [self.part(k) for k in clients], self.population)
 
     def mean_emd(self) -> float:
         """Over the clients (a thousand of them at most), shared data included."""
@@ -184,14 +184,15 @@ class Laboratory:
         if self.shared is None or self.run.share is None:
             return {}
         few = self._few
+        counts = measure.counts(self.labels, self.parts[: len(few)], self.classes)
         received = self.run.share.received(len(self.shared))
         held = np.bincount(self.labels[self.shared], minlength=self.classes)
         return {
             "shared": len(self.shared),
             "received": received,
             "bytes": received * self.example_bytes * len(self.parts),
-            "emd_before": float(measure.emd(self.counts[few], self.counts.sum(axis=0)).mean()),
-            "emd_predicted": float(prepare.mixed_emd(self.counts, held, received)[few].mean()),
+            "emd_before": float(measure.emd(counts, self.population).mean()),
+            "emd_predicted": float(prepare.mixed_emd(counts, held, received, self.population).mean()),
             "emd": self.mean_emd(),
         }
 
@@ -208,57 +209,77 @@ class Examples:
 class _Sides:
     """The training set in three: what clients share out among them, the holdout, and the validation split."""
 
-    clients: NDArray[np.int64]
+    clients: NDArray[np.int64] | None  # None: all of it
     held: NDArray[np.int64]
     validation: NDArray[np.int64]
 
+    def of_clients(self, examples: int) -> NDArray[np.int64]:
+        """What clients share out, of a training set with so many examples."""
+        return np.arange(examples) if self.clients is None else self.clients
 
-def split(run: Run, data: Dataset) -> list[NDArray[np.int64]]:
+
+def split(run: Run, data: Dataset) -> Parts:
     """The clients' indices into the training set."""
+    y, groups = data.y, data.groups
     used = _sides(run, data).clients
-    groups = None if data.groups is None else data.groups[used]
-    parts = run.partition(data.y[used], rng.stream(run.seed, "partition"), groups)
-    empty = next((k for k, part in enumerate(parts) if len(part) == 0), None)
-    if empty is not None:
-        raise FedskewError(f"partition {run.partition}: client {empty} has no example; use fewer clients or min_size")
-    return parts if len(used) == len(data.y) else [used[part] for part in parts]
+    if used is not None:
+        y, groups = y[used], None if groups is None else groups[used]
+    parts = run.partition(y, rng.stream(run.seed, "partition"), groups)
+    sizes = parts.sizes
+    if not sizes.all():
+        raise FedskewError(
+            f"partition {run.partition}: client {sizes.argmin()} has no example; use fewer clients or min_size"
+        )
+    return parts if used is None else Parts(used[parts.flat], sizes)
 
 
 def _sides(run: Run, data: Dataset) -> _Sides:
-    used = np.arange(len(data.y))
+    used = None
     if run.examples is not None:
         if run.examples > len(data.y):
             raise FedskewError(f"examples = {run.examples}, but {data.name} has only {len(data.y)}; lower it")
         used = np.sort(rng.stream(run.seed, "examples").choice(len(data.y), run.examples, replace=False))
-    kept, validation = prepare.hold_out(data.y[used], run.validation, rng.stream(run.seed, "validation"))
+    used, validation = _apart(data, used, run.validation, rng.stream(run.seed, "validation"))
     if run.validation and len(validation) == 0:
-        raise FedskewError(f"validation = {run.validation} of {len(used)} examples is not one of them; raise it")
-    used, validation = used[kept], used[validation]
-    kept, held = prepare.hold_out(data.y[used], run.held_out, rng.stream(run.seed, "holdout"))
-    return _Sides(used[kept], used[held], validation)
+        examples = run.examples or len(data.y)
+        raise FedskewError(f"validation = {run.validation} of {examples} examples is not one of them; raise it")
+    clients, held = _apart(data, used, run.held_out, rng.stream(run.seed, "holdout"))
+    return _Sides(clients, held, validation)
 
 
-def shared_set(run: Run, data: Dataset, parts: list[NDArray[np.int64]]) -> NDArray[np.int64] | None:
+def _apart(
+    data: Dataset, used: NDArray[np.int64] | None, fraction: float, generator: np.random.Generator
+) -> tuple[NDArray[np.int64] | None, NDArray[np.int64]]:
+    if not fraction:
+        return used, np.empty(0, np.int64)
+    used = np.arange(len(data.y)) if used is None else used
+    kept, held = prepare.hold_out(data.y[used], fraction, generator)
+    return used[kept], used[held]
+
+
+def shared_set(run: Run, data: Dataset, parts: Parts) -> NDArray[np.int64] | None:
     """G as indices into the training set; D is what the clients hold."""
     if run.share is None:
         return None
-    held, number = _sides(run, data).held, sum(map(len, parts))
+    held, number = _sides(run, data).held, len(parts.flat)
     return held[run.share.draw(data.y[held], number, len(data.classes), rng.stream(run.seed, "shared"))]
 
 
-def _warm(run: Run, sides: _Sides, shared: NDArray[np.int64] | None) -> NDArray[np.int64] | None:
+def _warm(run: Run, sides: _Sides, shared: NDArray[np.int64] | None, examples: int) -> NDArray[np.int64] | None:
     if run.warm_up is None or run.warm_up.fraction is None:
         return shared if run.warm_up else None
-    everything = np.concatenate([sides.clients, sides.held])
+    everything = np.concatenate([sides.of_clients(examples), sides.held])
     number = max(1, round(run.warm_up.fraction * len(everything)))
     return np.sort(rng.stream(run.seed, "warm-up").choice(everything, number, replace=False))
 
 
-def _rest(run: Run, sides: _Sides, warm: NDArray[np.int64] | None, classes: int) -> NDArray[np.int64] | None:
+def _rest(
+    run: Run, sides: _Sides, warm: NDArray[np.int64] | None, classes: int, examples: int
+) -> NDArray[np.int64] | None:
     """Fresh examples that say how far warm-up is: the holdout's or, where it has too few, clients'; never test ones."""
     if run.warm_up is None or run.warm_up.until is None or warm is None:
         return None
-    for side in (sides.held, sides.clients):
+    for side in (sides.held, sides.of_clients(examples)):
         fresh = np.setdiff1d(side, warm)
         if len(fresh) >= AT_LEAST * classes:
             return rng.stream(run.seed, "rest").permutation(fresh)[:AT_MOST]

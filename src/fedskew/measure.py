@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fedskew.data.partition.parts import Parts
 from fedskew.errors import FedskewError
 
 if TYPE_CHECKING:
@@ -18,22 +19,37 @@ Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
 LAST = 5  # evaluations that make a run's accuracy
-BLOCK = 1 << 20  # examples counted at once, so that a million clients need no second copy of their indices
+BLOCK = 1 << 17  # numbers at once, so that a million clients need no second copy of their indices or counts
 
 
 def counts(labels: ArrayLike, parts: Sequence[Ints], classes: int) -> Ints:
     """How many examples of each class each client holds: (N, C)."""
-    y = np.asarray(labels)
     table = np.zeros((len(parts), classes), np.int64)
-    ends = np.cumsum(np.fromiter(map(len, parts), np.int64, len(parts)))
-    first = done = 0
-    while first < len(parts):
-        last = max(int(np.searchsorted(ends, done + BLOCK, "right")), first + 1)
-        cell = np.repeat(np.arange(last - first) * classes, np.diff(ends[first:last], prepend=done))
-        cell += y[np.concatenate(parts[first:last])]
-        table[first:last] = np.bincount(cell, minlength=(last - first) * classes).reshape(-1, classes)
-        first, done = last, int(ends[last - 1])
+    first = 0
+    for block in _counted(np.asarray(labels), Parts.of(parts), classes):
+        table[first : first + len(block)] = block
+        first += len(block)
     return table
+
+
+def population(labels: ArrayLike, parts: Sequence[Ints], classes: int) -> Ints:
+    """How many examples of each class all clients hold together: (C,), without every client's own counts."""
+    blocks = _counted(np.asarray(labels), Parts.of(parts), classes)
+    return sum((block.sum(axis=0) for block in blocks), start=np.zeros(classes, np.int64))
+
+
+def _counted(y: NDArray[Any], parts: Parts, classes: int) -> Iterator[Ints]:
+    """Blocks (b, C) of counts, client after client."""
+    ends, rows = parts.offsets, max(1, BLOCK // max(classes, 1))
+    first = 0
+    while first < len(parts):
+        # as many clients as fit a block, at least one
+        fit = int(np.searchsorted(ends, ends[first] + BLOCK, "right")) - 1
+        last = max(min(fit, first + rows), first + 1)
+        cell = np.repeat(np.arange(last - first) * classes, np.diff(ends[first : last + 1]))
+        cell += y[parts.flat[ends[first] : ends[last]]]
+        yield np.bincount(cell, minlength=(last - first) * classes).reshape(-1, classes)
+        first = last
 
 
 def emd(counts: Ints, population: ArrayLike | None = None) -> Floats:

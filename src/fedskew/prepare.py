@@ -109,14 +109,14 @@ def hold_out(labels: Index, fraction: float, generator: np.random.Generator) -> 
     return np.flatnonzero(~held), np.flatnonzero(held)
 
 
-def mixed_emd(counts: Index, shared: Index, received: int) -> NDArray[np.float64]:
+def mixed_emd(counts: Index, shared: Index, received: int, population: Index | None = None) -> NDArray[np.float64]:
     """The EMD of each client (N,) after it got `received` examples distributed as `shared` (C,): what to expect.
 
-    From label counts (N, C) alone; the population stays that of the private data.
+    From label counts (N, C) alone; the population stays that of the private data, by default of these clients.
     """
-    population = counts.sum(axis=0) / counts.sum()
+    whole = counts.sum(axis=0) if population is None else population
     mix = counts + received * shared / shared.sum()
-    distance: NDArray[np.float64] = np.abs(mix / mix.sum(axis=1, keepdims=True) - population).sum(axis=1)
+    distance: NDArray[np.float64] = np.abs(mix / mix.sum(axis=1, keepdims=True) - whole / whole.sum()).sum(axis=1)
     return distance
 
 

@@ -22,6 +22,8 @@ from fedskew.data.partition import (
     Partition,
     Quantity,
     Shards,
+    classes,
+    emd,
     parse_partition,
     pool,
 )
@@ -198,9 +200,16 @@ def test_a_seed_decides_and_the_dtype_of_labels_does_not(spec):
 
 
 def test_blocks_change_nothing(monkeypatch):
-    specs = [Shards(clients=50, n=3), Classes(clients=50, n=2, keep=True), DirichletByClass(clients=50, alpha=1.0)]
+    specs = [
+        Shards(clients=50, n=3),
+        Classes(clients=50, n=2),
+        Classes(clients=50, n=2, keep=True),
+        DirichletByClass(clients=50, alpha=1.0),
+        Emd(clients=50, value=1.2),
+    ]
     whole = [s(CIFAR, stream(0, "p")) for s in specs]
-    monkeypatch.setattr(pool, "BLOCK", 700)
+    for module in (pool, classes, emd):
+        monkeypatch.setattr(module, "BLOCK", 230)
     for spec, parts in zip(specs, whole, strict=True):
         assert all(map(np.array_equal, spec(CIFAR, stream(0, "p")), parts)), spec
 

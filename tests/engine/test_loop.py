@@ -8,7 +8,7 @@ from torch import nn
 from fedskew import models, rng
 from fedskew.engine import loop
 from fedskew.engine.batches import Plan, cohort
-from fedskew.engine.evaluate import evaluate
+from fedskew.engine.evaluate import Exam, evaluate
 from fedskew.engine.problem import Problem, Task, weights
 
 CPU = torch.device("cpu")
@@ -95,7 +95,7 @@ def test_evaluation_counts_by_class():
         "fc.bias": torch.tensor([0, 9.0, 0, 0]).double(),
     }
     y = torch.tensor([1] * 1500 + [0] * 700)
-    scores = evaluate(problem, w, {}, torch.zeros(2200, 3), y, 4)
+    scores = evaluate(problem, Exam(w, {}, torch.zeros(2200, 3), y, 4))
     assert scores.accuracy == 1500 / 2200
     assert scores.per_class[:2] == (0.0, 1.0)
     assert np.isnan(scores.per_class[2])

@@ -61,7 +61,7 @@ def partition(
     counts = measure.counts(labels.y, parts, len(labels.classes))
     distances = measure.emd(counts)
     target = spec.value if isinstance(spec, Emd) else None
-    document = {"partition": str(spec)} | _document(counts, distances, labels.classes)
+    document = {"partition": str(spec)} | _document(counts, distances, labels.classes, None if as_json else SHOWN)
     document |= {"data": labels.name, "seed": seed, "unused": len(labels.y) - document["examples"]}
     document["emd"] |= {
         "target": target,
@@ -86,16 +86,21 @@ def skew(
     from fedskew.data import datasets
 
     counts, clients, classes = datasets.read_counts(table)
-    document = {"file": str(table)} | _document(counts, measure.emd(counts), classes)
-    for client, name in zip(document["clients"], clients, strict=True):
+    shown = None if as_json else SHOWN
+    document = {"file": str(table)} | _document(counts, measure.emd(counts), classes, shown)
+    for client, name in zip(document["clients"], clients[:shown], strict=True):
         client["client"] = name
     _show(document, counts, clients, table.name, chart, as_json)
 
 
-def _document(counts: NDArray[np.int64], distances: NDArray[np.float64], classes: Sequence[str]) -> dict[str, Any]:
+def _document(
+    counts: NDArray[np.int64], distances: NDArray[np.float64], classes: Sequence[str], shown: int | None
+) -> dict[str, Any]:
+    """The measures of all clients, and the `shown` first of them one by one."""
     from fedskew import measure
 
-    rows = zip(counts.sum(axis=1).tolist(), counts.tolist(), distances.tolist(), strict=True)
+    these = counts[:shown]
+    rows = zip(these.sum(axis=1).tolist(), these.tolist(), distances[:shown].tolist(), strict=True)
     return {
         "clients": [{"size": n, "counts": c, "emd": d} for n, c, d in rows],
         "classes": list(classes),
@@ -122,11 +127,11 @@ def _show(
         console.print_json(document)
         return
     names = [str(k) for k in range(min(len(counts), SHOWN))] if clients is None else clients[:SHOWN]
-    console.out.print(_table(document, names, title))
-    console.out.print(_summary(document), highlight=False, soft_wrap=True)
+    console.out.print(_table(document, len(counts), names, title))
+    console.out.print(_summary(document, len(counts)), highlight=False, soft_wrap=True)
 
 
-def _table(document: dict[str, Any], names: Sequence[str], title: str) -> Table:
+def _table(document: dict[str, Any], population: int, names: Sequence[str], title: str) -> Table:
     classes = document["classes"]
     colours = [_colour(c, len(classes)) for c in range(len(classes))]
     legend = Text("classes: ")
@@ -141,7 +146,7 @@ def _table(document: dict[str, Any], names: Sequence[str], title: str) -> Table:
     for name, client in zip(names, document["clients"], strict=False):
         distance = f"{client['emd']:.3f}" if client["size"] else "–"
         table.add_row(Text(name), f"{client['size']:,}", distance, _bar(client["counts"], colours))
-    if (more := len(document["clients"]) - len(names)) > 0:
+    if (more := population - len(names)) > 0:
         table.add_row("...", "", "", f"and {more:,} more clients; --json lists them all")
     return table
 
@@ -167,14 +172,14 @@ def _colour(c: int, classes: int) -> str:
     return f"#{int(255 * red):02x}{int(255 * green):02x}{int(255 * blue):02x}"
 
 
-def _summary(document: dict[str, Any]) -> str:
+def _summary(document: dict[str, Any], population: int) -> str:
     emd, sizes = document["emd"], document["sizes"]
     wanted = (
         f", wanted {emd['target']:g} (off by at most {emd['max_error']:.2g})" if emd.get("target") is not None else ""
     )
     unused = f" ({document['unused']:,} unused)" if document.get("unused") else ""
     return (
-        f"{len(document['clients']):,} clients, {document['examples']:,} examples{unused}; "
+        f"{population:,} clients, {document['examples']:,} examples{unused}; "
         f"sizes: min {sizes['min']:,}, mean {sizes['mean']:,.1f}, max {sizes['max']:,}\n"
         f"EMD: mean {emd['mean']:.4f}, weighted by size {emd['weighted']:.4f}, max {emd['max']:.4f}{wanted}\n"
         f"Jensen-Shannon {document['jensen_shannon']:.4f} bits, Hellinger {document['hellinger']:.4f}, "

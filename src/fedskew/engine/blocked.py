@@ -7,14 +7,14 @@ from typing import Any
 from torch import Tensor, nn
 
 from fedskew.engine import kernels
-from fedskew.engine.folded import Layer, Network, Step
+from fedskew.engine.folded import Layer, Network, Step, reuses
 
 
 def lower(model: nn.Module) -> Network | None:
     """(K, B, H, W, C) -> logits (K, B, classes) for stages of convolution, ReLU, max-pool and then a vector part."""
-    if type(model) is not nn.Sequential:
+    if type(model) is not nn.Sequential or reuses(model):
         return None
-    named = list(model.named_children())
+    named = list(model._modules.items())
     stages = []
     while len(named) >= 3 and (stage := _stage(*named[0], named[1][1], named[2][1])):
         stages.append(stage)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from fedskew.engine.folded import Step
+from fedskew.engine.folded import Step, reuses
 from fedskew.engine.problem import Problem
 from fedskew.engine.stacked import Cohorts, along
 from fedskew.engine.terms import Logits
@@ -17,9 +17,9 @@ from fedskew.engine.terms import Logits
 
 def chain(problem: Problem) -> list[str | None] | None:
     """The layers after flattening: a linear layer's name or None for a ReLU; None if the network is something else."""
-    if type(problem.model) is not nn.Sequential or problem.momentum:
+    if type(problem.model) is not nn.Sequential or problem.momentum or reuses(problem.model):
         return None
-    named = list(problem.model.named_children())
+    named = list(problem.model._modules.items())
     if named and type(named[0][1]) is nn.Flatten:
         named = named[1:]
     layers: list[str | None] = []

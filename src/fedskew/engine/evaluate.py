@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-from torch.func import functional_call
 from torch.nn.functional import cross_entropy
 
 from fedskew.data import transforms
+from fedskew.engine.functional import function_of
 from fedskew.engine.problem import Problem
 from fedskew.tree import Tree
 
@@ -39,14 +39,12 @@ class Exam:
 def evaluate(problem: Problem, exam: Exam) -> Scores:
     """Evaluate in chunks on the device; one transfer to the host at the end."""
     x, y, classes = exam.x, exam.y, exam.classes
-    model = problem.model.eval()
+    model = function_of(problem.model.eval())
     right = torch.zeros(classes, dtype=torch.float64, device=x.device)
     loss = torch.zeros((), dtype=torch.float64, device=x.device)
     for at in range(0, len(x), CHUNK):
         batch, labels = x[at : at + CHUNK], y[at : at + CHUNK]
-        logits = functional_call(
-            model, exam.w | exam.stats, (transforms.testing(problem.transform, batch, problem.dtype),)
-        )
+        logits = model(exam.w | exam.stats, transforms.testing(problem.transform, batch, problem.dtype))
         right.index_add_(0, labels, (logits.argmax(dim=1) == labels).double())
         loss += cross_entropy(logits, labels, reduction="sum")
     held = torch.bincount(y, minlength=classes).double()

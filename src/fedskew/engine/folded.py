@@ -6,6 +6,7 @@ as they are; K linear layers become one batched product.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -26,7 +27,7 @@ class Step:
 
     w: Tree  # (K, ...)
     stats: Tree  # (K, ...) before the step
-    new_stats: Tree  # (K, ...) after it; filled by the layers
+    new_stats: Tree  # (K, ...) as before the step, until the layers fill in what comes after it
     mask: Tensor  # (K, B) 1 for an example, 0 for padding
     keys: Tensor  # (K,) for dropout
     logits: Logits | None = None
@@ -64,7 +65,9 @@ class Network:
 
 def lower(model: nn.Module) -> Network | None:
     """The network with a client axis; None if it has a layer that is not known here."""
-    layers = _lower(model, "")
+    # a layer in two places has its first name, as in named_parameters
+    names = {module: f"{path}." if path else "" for path, module in model.named_modules()}
+    layers = None if _tied(model) else _lower(model, names)
     if not layers:
         return None
     first = next(m for m in model.modules() if type(m) is not nn.Sequential)
@@ -77,12 +80,23 @@ def lower(model: nn.Module) -> Network | None:
     return Network(layers[:-1], layers[-1], enter)
 
 
-def _lower(module: nn.Module, name: str) -> list[Layer] | None:
+def reuses(chain: nn.Sequential) -> bool:
+    """Whether two places of a chain have weights in common."""
+    return max(Counter(id(p) for layer in chain for p in layer.parameters()).values(), default=0) > 1
+
+
+def _tied(model: nn.Module) -> bool:
+    """Whether two layers have weights or statistics in common."""
+    held = (t for m in model.modules() for t in (*m._parameters.values(), *m._buffers.values()) if t is not None)
+    return max(Counter(map(id, held)).values(), default=0) > 1
+
+
+def _lower(module: nn.Module, names: dict[nn.Module, str]) -> list[Layer] | None:
     if type(module) is nn.Sequential:
-        parts = [_lower(child, f"{name}{key}.") for key, child in module.named_children()]
+        parts = [_lower(child, names) for child in module]  # named_children would leave out the second place of a layer
         return None if any(part is None for part in parts) else [layer for part in parts for layer in part or []]
     maker = _MAKERS.get(type(module))
-    layer = maker(module, name) if maker else None
+    layer = maker(module, names[module]) if maker else None
     return None if layer is None else [layer]
 
 
@@ -124,9 +138,9 @@ def _batch_norm(module: Any, name: str) -> Layer | None:
         with torch.no_grad():
             m = module.momentum
             unbiased = square / (n - 1).clamp_min(1)
-            step.new_stats[f"{name}running_mean"] = (1 - m) * step.stats[f"{name}running_mean"] + m * mean
-            step.new_stats[f"{name}running_var"] = (1 - m) * step.stats[f"{name}running_var"] + m * unbiased
-            step.new_stats[f"{name}num_batches_tracked"] = step.stats[f"{name}num_batches_tracked"] + 1
+            step.new_stats[f"{name}running_mean"] = (1 - m) * step.new_stats[f"{name}running_mean"] + m * mean
+            step.new_stats[f"{name}running_var"] = (1 - m) * step.new_stats[f"{name}running_var"] + m * unbiased
+            step.new_stats[f"{name}num_batches_tracked"] = step.new_stats[f"{name}num_batches_tracked"] + 1
         scale = step.w[f"{name}weight"] / (square / alive + module.eps).sqrt()
         return torch.addcmul(step.w[f"{name}bias"][:, :, None, None], centred, scale[:, :, None, None]).flatten(1, 2)
 

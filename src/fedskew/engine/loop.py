@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call
 from torch.nn.functional import cross_entropy
 
 from fedskew import tree
 from fedskew.data import transforms
 from fedskew.engine.batches import Cohort
 from fedskew.engine.features import watched
+from fedskew.engine.functional import function_of
 from fedskew.engine.problem import Problem, Task, Trained, weights
 from fedskew.engine.seeded import set_keys
 from fedskew.engine.terms import Terms, contrast, smoothed
@@ -29,7 +29,9 @@ def local(problem: Problem, task: Task) -> Trained:
 
 def _client(problem: Problem, task: Task, k: int) -> tuple[Tree, Tree, Tensor]:
     cohort, model = task.cohort, problem.model.train()
-    model.load_state_dict(task.w | task.stats)
+    with torch.no_grad():  # by name and not load_state_dict, which wants every name of a weight that has two
+        for name, tensor in (*model.named_parameters(), *model.named_buffers()):
+            tensor.copy_(task.w[name] if name in task.w else task.stats[name])
     optimiser = torch.optim.SGD(
         model.parameters(), lr=cohort.lr, momentum=problem.momentum, weight_decay=problem.weight_decay
     )
@@ -72,7 +74,7 @@ def _cross_entropy(z: Tensor, y: Tensor, terms: Terms, k: int) -> Tensor:
 def _features(model: nn.Module, x: Tensor, w: Tree, stats: Tree) -> Tensor:
     """What other weights make of a batch; the batch-norm statistics they would leave are thrown away."""
     with watched(model) as seen:
-        functional_call(model, w | tree.apply(torch.clone, stats), (x,))
+        function_of(model)(w | tree.apply(torch.clone, stats), x)
     (features,) = seen
     return features
 

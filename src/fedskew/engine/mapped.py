@@ -1,4 +1,4 @@
-"""Any network with a client axis, through torch.func: grad of functional_call under vmap."""
+"""Any network with a client axis, through torch.func: grad of a functional call under vmap."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from torch import Tensor, nn
-from torch.func import functional_call, grad, vmap
+from torch.func import grad, vmap
 from torch.nn.functional import cross_entropy
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from fedskew.engine.features import watched
 from fedskew.engine.folded import Step
+from fedskew.engine.functional import function_of
 from fedskew.engine.seeded import set_keys
 from fedskew.engine.terms import contrast, smoothed
 from fedskew.tree import Tree
@@ -45,11 +46,12 @@ class MaskedBatchNorm(nn.Module):
         centred = x - mean.reshape(shape)
         square = (centred.square() * real).sum(dim=places)
         if self.running_mean is not None:
-            count = self.num_batches_tracked + 1
+            old = self.new or dict(self.named_buffers())  # a layer that is used twice goes on from its first use
+            count = old["num_batches_tracked"] + 1
             m = self.momentum if self.momentum is not None else 1 / count.to(x.dtype)
             self.new = {
-                "running_mean": ((1 - m) * self.running_mean + m * mean).detach(),
-                "running_var": ((1 - m) * self.running_var + m * square / (n - 1).clamp_min(1)).detach(),
+                "running_mean": ((1 - m) * old["running_mean"] + m * mean).detach(),
+                "running_var": ((1 - m) * old["running_var"] + m * square / (n - 1).clamp_min(1)).detach(),
                 "num_batches_tracked": count,
             }
         y: Tensor = centred / (square / n.clamp_min(1) + self.eps).sqrt().reshape(shape)
@@ -62,18 +64,19 @@ def gradients_of(model: nn.Module) -> Callable[[Step, Tensor, Tensor], tuple[Tre
     """(step, x (K, B, ...), y (K, B)) -> gradients (K, ...) and each client's summed loss (K,)."""
     model = copy.deepcopy(model).train()
     norms = dict(_replace_norms(model))
+    call = function_of(model)
 
     def loss_of(
         w: Tree, stats: Tree, x: Tensor, y: Tensor, mask: Tensor, key: Tensor, terms: dict[str, Any]
     ) -> tuple[Tensor, Any]:
         set_keys(model, key)
         for norm in norms.values():
-            norm.mask = mask
+            norm.mask, norm.new = mask, {}
         against = terms.get("contrast")
         others = [] if against is None else [features(against[name] | stats, x) for name in ("sent", "previous")]
         watching: AbstractContextManager[list[Tensor]] = nullcontext([]) if against is None else watched(model)
         with watching as seen:
-            z = functional_call(model, w | stats, (x,))
+            z = call(w | stats, x)
         each = smoothed(z, y, **terms["logits"]) if "logits" in terms else cross_entropy(z, y, reduction="none")
         if against is not None:
             stacked = (a.unsqueeze(0) for a in (*seen, *others))
@@ -84,7 +87,9 @@ def gradients_of(model: nn.Module) -> Callable[[Step, Tensor, Tensor], tuple[Tre
 
     def features(w: Tree, x: Tensor) -> Tensor:
         with watched(model) as seen:
-            functional_call(model, w, (x,))
+            call(w, x)
+        for norm in norms.values():
+            norm.new = {}  # the statistics that other weights would leave are thrown away
         return seen[0].detach()
 
     per_client = vmap(grad(loss_of, has_aux=True), randomness="different")
@@ -100,11 +105,10 @@ def gradients_of(model: nn.Module) -> Callable[[Step, Tensor, Tensor], tuple[Tre
 
 
 def _replace_norms(model: nn.Module) -> list[tuple[str, MaskedBatchNorm]]:
-    found = []
-    for path, module in list(model.named_modules()):
+    found: dict[nn.Module, tuple[str, MaskedBatchNorm]] = {}
+    for path, module in list(model.named_modules(remove_duplicate=False)):
         if isinstance(module, _BatchNorm):
             parent, _, name = path.rpartition(".")
-            masked = MaskedBatchNorm(module)
+            _, masked = found.setdefault(module, (path, MaskedBatchNorm(module)))
             setattr(model.get_submodule(parent) if parent else model, name, masked)
-            found.append((path, masked))
-    return found
+    return list(found.values())

@@ -54,7 +54,7 @@ def with_seeded_dropout(model: nn.Module) -> nn.Module:
     model = copy.deepcopy(model)
     number = 0
     for parent in list(model.modules()):
-        for name, child in parent.named_children():
+        for name, child in list(parent._modules.items()):  # a layer in two places gets a mask for each
             if type(child) is nn.Dropout:
                 setattr(parent, name, SeededDropout(child.p, number))
                 number += 1

@@ -219,7 +219,8 @@ def _contrasted(
     """MOON's term for each example, (K, B)."""
     with torch.no_grad():
         others = [
-            widened(network.features(replace(at, w=w, new_stats={}), x)) for w in (against.sent, against.previous)
+            widened(network.features(replace(at, w=w, new_stats=dict(at.stats)), x))
+            for w in (against.sent, against.previous)
         ]
     return against.mu.unsqueeze(1) * terms.contrast([widened(features), *others], against.temperature)
 

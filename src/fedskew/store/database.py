@@ -16,7 +16,8 @@ from fedskew.errors import FedskewError
 NAME = "fedskew.db"
 SCHEMA = 1  # PRAGMA user_version; a larger number was written by a later fedskew
 PATIENCE = 60.0  # seconds to wait for another process's transaction, each of which takes milliseconds
-LOOKS = 25  # at a file that another process may be writing, half a second in all
+LOOKS = 25  # at a file that changes under our eyes where we cannot lock it, half a second in all
+TICK = 0.1  # seconds; two changes closer together may leave a file with one time
 
 _TABLES = (
     """CREATE TABLE runs (
@@ -60,8 +61,8 @@ def explained(path: Path) -> Iterator[None]:
 def reading(path: Path) -> Iterator[sqlite3.Connection]:
     """A connection that cannot write; the file must exist."""
     with explained(path):
-        _refuse_other_schemas(path)
-        with closing(_read_only(path)) as db:
+        made = _refuse_other_schemas(path) > 0
+        with _read_only(path) if made else closing(_nothing()) as db:
             yield db
 
 
@@ -102,23 +103,68 @@ def _connect(uri: str) -> sqlite3.Connection:
     return db
 
 
-def _read_only(path: Path) -> sqlite3.Connection:
-    """A reader must be able to tidy the log away when it is the last to leave; where it cannot, it only looks."""
-    log = path.with_name(path.name + "-wal")
-    if os.access(path, os.W_OK) and os.access(path.parent, os.W_OK):
-        db = _connect(f"{path.as_uri()}?mode=rw")
-        db.execute("PRAGMA query_only = ON")
-        return db
-    return _connect(f"{path.as_uri()}?mode=ro{'' if log.exists() else '&immutable=1'}")
+class Disturbed(FedskewError):
+    """A file was read without a lock while another process wrote it, so what was read means nothing."""
+
+
+@contextmanager
+def _read_only(path: Path, *, tidy: bool = True) -> Iterator[sqlite3.Connection]:
+    """A connection that cannot write, under SQLite's own locks: it sees whole transactions only.
+
+    A reader must be able to tidy the log away when it is the last to leave, unless it is to leave all as it is. Where
+    it cannot write, it can make no log to lock: a file without one is then read as one that nobody writes (immutable),
+    and what was read counts only if nobody did.
+    """
+    ours = os.access(path, os.W_OK) and os.access(path.parent, os.W_OK)
+    before = _traces(path)
+    log, journal, *_ = before
+    immutable = not (ours or log or journal)
+    mode = "rw" if ours and (tidy or not log) else "ro"
+    try:
+        with closing(_connect(f"{path.as_uri()}?mode={mode}{'&immutable=1' if immutable else ''}")) as db:
+            db.execute("PRAGMA query_only = ON")
+            yield db
+    except sqlite3.Error as e:
+        if ours or _still(path, before):
+            raise
+        raise _disturbed(path) from e
+    if immutable and not _still(path, before):
+        raise _disturbed(path)
+
+
+def _traces(path: Path) -> tuple[bool, bool, int, int, int]:
+    """What another process's writing would change: the logs beside the file, and the file."""
+    log, journal = (path.with_name(path.name + end).exists() for end in ("-wal", "-journal"))
+    try:
+        file = path.stat()
+    except OSError:  # SQLite will say that it cannot be opened
+        return log, journal, 0, 0, 0
+    return log, journal, file.st_ino, file.st_size, file.st_mtime_ns
+
+
+def _still(path: Path, before: tuple[bool, bool, int, int, int]) -> bool:
+    just_now = 0 <= time.time() - before[-1] / 1e9 < TICK
+    return not just_now and _traces(path) == before
+
+
+def _disturbed(path: Path) -> Disturbed:
+    return Disturbed(f"{path}: another process is writing it, and this one may only look; try again")
+
+
+def _nothing() -> sqlite3.Connection:
+    """What a reader meets before the tables are made: a store without runs."""
+    db = _connect("file::memory:")
+    _create(db)
+    return db
 
 
 def _refuse_other_schemas(path: Path) -> int:
-    """The schema number, read without touching a byte beside or in the file; 0 for an empty one."""
+    """The schema number, read without touching a byte of what is not ours; 0 for an empty file."""
     for left in reversed(range(LOOKS)):
         try:
             version, tables = _glance(path)
             break
-        except sqlite3.DatabaseError:
+        except Disturbed:
             if not left:
                 raise
             time.sleep(0.02)
@@ -132,10 +178,8 @@ def _refuse_other_schemas(path: Path) -> int:
 
 
 def _glance(path: Path) -> tuple[int, set[str]]:
-    """Without a log the file is read as one that nobody writes: if somebody does, the glance may fail or be torn."""
-    log = path.with_name(path.name + "-wal")
-    option = "mode=ro" if log.exists() else "mode=ro&immutable=1"
-    with closing(_connect(f"{path.as_uri()}?{option}")) as db:
+    with _read_only(path, tidy=False) as db:
+        db.execute("BEGIN")  # both from the same moment: another process may be making the tables
         version = int(db.execute("PRAGMA user_version").fetchone()[0])
         return version, {str(name) for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
 
@@ -147,6 +191,10 @@ def _make(path: Path) -> None:
             return
         db.execute("PRAGMA journal_mode = WAL")
         with transaction(db, durable=True):
-            for table in _TABLES:
-                db.execute(table)
-            db.execute(f"PRAGMA user_version = {SCHEMA}")
+            _create(db)
+
+
+def _create(db: sqlite3.Connection) -> None:
+    for table in _TABLES:
+        db.execute(table)
+    db.execute(f"PRAGMA user_version = {SCHEMA}")

@@ -26,9 +26,8 @@ def loaded(run: Run, data: Dataset | None) -> Dataset:
 def fingerprint(run: Run, data: Dataset, initial: Tree | None = None) -> dict[str, str]:
     """sha256 of the data, its split (which depends on a split file and on numpy's streams), G, and given weights."""
     parts = split(run, data)
-    digest = hashlib.sha256(np.fromiter(map(len, parts), np.int64).tobytes())
-    for part in parts:
-        digest.update(np.ascontiguousarray(part, np.int64).data)
+    digest = hashlib.sha256(parts.sizes.data)
+    digest.update(np.ascontiguousarray(parts.flat, np.int64).data)
     prints = {"data": data.fingerprint(), "partition": digest.hexdigest()}
     if (shared := shared_set(run, data, parts)) is not None:
         prints["shared"] = hashlib.sha256(np.ascontiguousarray(shared, np.int64).data).hexdigest()

@@ -11,8 +11,8 @@ from fedskew.data.partition.classes import Classes, Shards
 from fedskew.data.partition.dirichlet import Dirichlet, DirichletByClass
 from fedskew.data.partition.emd import Emd
 from fedskew.data.partition.even import Iid, Quantity
-from fedskew.data.partition.fields import Parts
 from fedskew.data.partition.natural import File, Groups
+from fedskew.data.partition.parts import Parts
 
 AnyPartition = Iid | Classes | Shards | Dirichlet | DirichletByClass | Quantity | Groups | Emd | File
 Partition = Annotated[AnyPartition, Field(discriminator="kind")]

@@ -8,8 +8,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from pydantic import Field
 
-from fedskew.data.partition.fields import Clients, Ints, Parts, enough
-from fedskew.data.partition.pool import BLOCK, Pool, gather, near_equal, split
+from fedskew.data.partition.fields import Clients, enough
+from fedskew.data.partition.parts import Ints, Parts
+from fedskew.data.partition.pool import BLOCK, Pool, gather, in_blocks, near_equal
 from fedskew.errors import FedskewError
 from fedskew.spec import Spec
 
@@ -45,11 +46,12 @@ class Classes(Spec):
         held = _hands(pieces, self.clients, self.n, rng)
         dealt = np.flatnonzero(pieces)
         if not self.keep:
-            return pool.deal(held * np.min(pool.left[dealt] // pieces[dealt]))
+            size = int(np.min(pool.left[dealt] // pieces[dealt]))
+            return pool.deal(in_blocks(held, size), self.clients * self.n * size)
         counts = np.zeros(held.shape, np.int64)
         for c in dealt.tolist():
             counts[held[:, c], c] = rng.permutation(near_equal(int(pool.left[c]), int(pieces[c])))
-        return pool.deal(counts)
+        return pool.deal(in_blocks(counts), int(counts.sum()))
 
 
 class Shards(Spec):
@@ -74,7 +76,7 @@ class Shards(Spec):
         hand = rng.permutation(shards)
         out = np.empty(n, np.int64)
         gather(pool.order, (np.cumsum(sizes) - sizes)[hand], sizes[hand], out)
-        return split(out, sizes[hand].reshape(self.clients, self.n).sum(axis=1))
+        return Parts(out, sizes[hand].reshape(self.clients, self.n).sum(axis=1))
 
 
 def _hands(pieces: Ints, clients: int, n: int, rng: np.random.Generator) -> NDArray[np.bool_]:

@@ -10,8 +10,9 @@ from numpy.typing import ArrayLike
 from pydantic import Field, field_validator
 
 from fedskew.data.partition.draws import finite, label_counts, log_dirichlet, softmax
-from fedskew.data.partition.fields import Alpha, Clients, Floats, Ints, Parts, enough
-from fedskew.data.partition.pool import Pool, apportion, split
+from fedskew.data.partition.fields import Alpha, Clients, Floats, enough
+from fedskew.data.partition.parts import Ints, Parts
+from fedskew.data.partition.pool import Pool, apportion, in_blocks
 from fedskew.errors import FedskewError
 from fedskew.spec import Spec
 
@@ -58,13 +59,8 @@ class Dirichlet(Spec):
         enough(self.kind, self.clients, total)
         size = total // self.clients if self.alpha > 0 else _one_class_size(room, self.clients)
         unit = 1 if self.alpha > 0 else size  # at alpha = 0 a client draws one class, and only that
-        out = np.empty(size * self.clients, np.int64)
-        done = 0
-        for drawn in label_counts(rng, finite(self.alpha) * p, room // unit, size // unit, self.clients):
-            end = done + size * len(drawn)
-            pool.take(drawn * unit, out[done:end])
-            done = end
-        return split(out, np.full(self.clients, size))
+        drawn = label_counts(rng, finite(self.alpha) * p, room // unit, size // unit, self.clients)
+        return pool.deal((counts * unit for counts in drawn), size * self.clients)
 
     def _prior(self, left: Ints) -> Floats:
         if self.prior is None:
@@ -104,7 +100,7 @@ class DirichletByClass(Spec):
             shares = softmax(log_dirichlet(rng, concentration, len(pool.left)))
             counts = apportion(shares, pool.left).T  # (N, C)
             if counts.sum(axis=1).min() >= self.min_size:
-                return pool.deal(counts)
+                return pool.deal(in_blocks(counts), len(pool.order))
         raise FedskewError(
             f"{self}: min_size = {self.min_size}: none of {tries} draws gave so many examples to each of "
             f"{self.clients} clients; raise alpha, lower min_size or use fewer clients"

@@ -6,8 +6,10 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from fedskew.data.partition.fields import Floats, Ints
-from fedskew.data.partition.pool import BLOCK
+from fedskew.data.partition.fields import Floats
+from fedskew.data.partition.parts import Ints
+
+BLOCK = 1 << 20  # numbers drawn at once; with another block a seed would give other clients
 
 
 def finite(alpha: float) -> float:
@@ -21,14 +23,18 @@ def log_dirichlet(rng: np.random.Generator, concentration: Floats, rows: int) ->
     Gamma(a) = Gamma(a + 1) U^(1/a) in law, so the logarithm exists where Gamma(a) itself underflows to zero.
     """
     shape = (rows, len(concentration))
-    log_q = np.log(rng.standard_gamma(concentration + 1.0, shape))
-    log_q -= rng.standard_exponential(shape) / concentration
+    log_q = rng.standard_gamma(concentration + 1.0, shape)
+    np.log(log_q, out=log_q)
+    wait = rng.standard_exponential(shape)
+    wait /= concentration
+    log_q -= wait
     return log_q
 
 
 def softmax(log_q: Floats) -> Floats:
     """The probabilities of each row."""
-    q: Floats = np.exp(log_q - log_q.max(axis=-1, keepdims=True))
+    q: Floats = log_q - log_q.max(axis=-1, keepdims=True)
+    np.exp(q, out=q)
     q /= q.sum(axis=-1, keepdims=True)
     return q
 

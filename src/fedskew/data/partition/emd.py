@@ -9,8 +9,9 @@ from numpy.typing import ArrayLike
 from pydantic import Field
 
 from fedskew.data.partition.draws import capped
-from fedskew.data.partition.fields import Clients, Ints, Parts
-from fedskew.data.partition.pool import Pool
+from fedskew.data.partition.fields import Clients
+from fedskew.data.partition.parts import Ints, Parts
+from fedskew.data.partition.pool import BLOCK, Pool
 from fedskew.errors import FedskewError
 from fedskew.spec import Spec
 
@@ -57,10 +58,11 @@ class Emd(Spec):
         size = classes * each
         excess = min(round(self.value * size / 2), size - each)
         first = _distribution(classes, each, excess, rng)
-        shift = np.arange(self.clients)[:, None]
-        counts = np.zeros((self.clients, len(pool.left)), np.int64)
-        counts[:, present] = first[(np.arange(classes) - shift) % classes]
-        return pool.deal(counts)
+        turn = np.zeros((classes, len(pool.left)), np.int64)  # the counts of as many clients as there are classes
+        turn[:, present] = first[(np.arange(classes) - np.arange(classes)[:, None]) % classes]
+        turns, at_once = self.clients // classes, max(1, BLOCK // turn.size)
+        blocks = (np.tile(turn, (min(at_once, turns - i), 1)) for i in range(0, turns, at_once))
+        return pool.deal(blocks, size * self.clients)
 
 
 def _distribution(classes: int, each: int, excess: int, rng: np.random.Generator) -> Ints:

@@ -9,8 +9,9 @@ from numpy.typing import ArrayLike
 from pydantic import Field
 
 from fedskew.data.partition.draws import finite, log_dirichlet, softmax
-from fedskew.data.partition.fields import Alpha, Clients, Parts, as_labels, enough
-from fedskew.data.partition.pool import apportion, near_equal, split
+from fedskew.data.partition.fields import Alpha, Clients, as_labels, enough
+from fedskew.data.partition.parts import Parts
+from fedskew.data.partition.pool import apportion, near_equal
 from fedskew.errors import FedskewError
 from fedskew.spec import Spec
 
@@ -25,7 +26,7 @@ class Iid(Spec):
         """One index array a client."""
         n = len(as_labels(labels))
         enough(self.kind, self.clients, n)
-        return split(rng.permutation(n), near_equal(n, self.clients))
+        return Parts(rng.permutation(n), near_equal(n, self.clients))
 
 
 class Quantity(Spec):
@@ -49,4 +50,4 @@ class Quantity(Spec):
             )
         shares = softmax(log_dirichlet(rng, np.full(self.clients, finite(self.alpha)), 1))
         sizes = self.min_size + apportion(shares, np.array([n - apart]))[0]
-        return split(rng.permutation(n), sizes)
+        return Parts(rng.permutation(n), sizes)

@@ -11,9 +11,7 @@ from pydantic import Field, PlainSerializer
 
 from fedskew.errors import FedskewError
 
-Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
-Parts = list[Ints]
 
 Clients = Annotated[int, Field(ge=1)]
 

@@ -8,8 +8,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 from pydantic import Field
 
-from fedskew.data.partition.fields import Clients, Ints, Parts, as_labels
-from fedskew.data.partition.pool import near_equal, split
+from fedskew.data.partition.fields import Clients, as_labels
+from fedskew.data.partition.parts import Ints, Parts
+from fedskew.data.partition.pool import near_equal
 from fedskew.errors import FedskewError
 from fedskew.spec import Spec
 
@@ -79,4 +80,4 @@ class File(Spec):
 
 def _by_client(client: Ints, clients: int, index: Ints) -> Parts:
     order = np.argsort(client, kind="stable")
-    return split(index[order], np.bincount(client, minlength=clients))
+    return Parts(index[order], np.bincount(client, minlength=clients))

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+from typing import Any
+
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
-from fedskew.data.partition.fields import Floats, Ints, Parts, as_labels
+from fedskew.data.partition.fields import Floats, as_labels
+from fedskew.data.partition.parts import Ints, Parts
 
-BLOCK = 1 << 20  # how many numbers a vectorised step holds, so that temporaries stay far below the index arrays
-
-
-def split(buffer: Ints, sizes: Ints) -> Parts:
-    """The buffer as one view a client."""
-    ends = np.cumsum(sizes).tolist()
-    return [buffer[a:b] for a, b in zip([0, *ends[:-1]], ends, strict=True)]
+BLOCK = 1 << 17  # how many numbers a vectorised step holds, so that temporaries stay far below the index arrays
 
 
 def near_equal(n: int, pieces: int) -> Ints:
@@ -67,9 +65,19 @@ class Pool:
         self.at += used
         self.left -= used
 
-    def deal(self, counts: Ints) -> Parts:
-        """One index array a client for counts (N, C)."""
-        sizes: Ints = counts.sum(axis=1)
-        out = np.empty(int(sizes.sum()), np.int64)
-        self.take(counts, out)
-        return split(out, sizes)
+    def deal(self, blocks: Iterable[Ints], examples: int) -> Parts:
+        """One index array a client for blocks (b, C) of counts that add up to so many examples."""
+        out, done = np.empty(examples, np.int64), 0
+        sizes = []
+        for counts in blocks:
+            sizes.append(counts.sum(axis=1))
+            end = done + int(sizes[-1].sum())
+            self.take(counts, out[done:end])
+            done = end
+        return Parts(out, np.concatenate(sizes))
+
+
+def in_blocks(counts: NDArray[Any], unit: int = 1) -> Iterator[Ints]:
+    """Counts (N, C) of any kind of number as blocks (b, C), each count times the unit."""
+    rows = max(1, BLOCK // counts.shape[1])
+    return (counts[k : k + rows] * np.int64(unit) for k in range(0, len(counts), rows))
