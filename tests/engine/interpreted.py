@@ -8,7 +8,7 @@ from torch.nn import functional as F
 
 from fedskew import models, rng
 from fedskew.data import transforms
-from fedskew.engine import graphed, kernels, loop, stacked
+from fedskew.engine import graphed, kernels, loop, softmax, stacked
 from fedskew.engine.batches import Plan, cohort
 from fedskew.engine.problem import Problem, Task, weights
 
@@ -62,6 +62,18 @@ def linear():
     torch.testing.assert_close(*both)
 
 
+def loss():
+    z, y = normal(2, 21, 5), torch.from_numpy(rng.stream(0, "labels").integers(0, 5, (2, 21)))
+    mask = torch.arange(21) < torch.tensor([[21], [4]])
+    rates = torch.tensor([0.5, 0.0], dtype=torch.float64)
+    each, d = softmax.cross_entropy(z.detach(), y, mask, rates)
+    expected = F.cross_entropy(z.flatten(0, 1), y.flatten(), reduction="none").view(2, 21) * mask
+    torch.testing.assert_close(each, expected.detach())
+    mean = expected.sum(dim=1) / mask.sum(dim=1)
+    (wanted,) = torch.autograd.grad((mean * rates.float()).sum(), z)
+    torch.testing.assert_close(d, wanted, rtol=1e-4, atol=1e-7)
+
+
 def network(factory, shape, transform, **options):
     """A whole round on our kernels equals the loop: ragged clients, momentum, weight decay."""
     g = rng.stream(0, "network")
@@ -86,6 +98,7 @@ if __name__ == "__main__":
     images()
     halves()
     linear()
+    loss()
     network(models.cifar_cnn, (3, 8, 8), "crop-flip", momentum=0.5, weight_decay=0.1)
     network(models.mnist_cnn, (1, 8, 8), "scale")
     print("every kernel agrees")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -114,7 +114,7 @@ def ways_of(problem: Problem) -> stacked.Ways:
     gradients = _in_half(problem, stacked.gradients_of(problem))
     library = stacked.Ways(stacked.inputs, stacked.stepping(gradients, stacked.descend))
     try:
-        from fedskew.engine import blocked, kernels
+        from fedskew.engine import blocked, kernels, softmax
     except ImportError:  # no Triton
         return library
     network = blocked.lower(problem.model)
@@ -135,7 +135,23 @@ def ways_of(problem: Problem) -> stacked.Ways:
                 *(state.rates, state.decays, active, problem.momentum),
             )
 
-    return stacked.Ways(examples, stacked.stepping(stacked.through(network), descend))
+    general = stacked.stepping(stacked.through(network), descend)
+
+    def advance(
+        problem: Problem, state: stacked.Cohorts, at: folded.Step, x: Tensor, y: Tensor, active: Tensor
+    ) -> Tensor:
+        if problem.momentum or state.decaying or state.shift or state.logits or state.contrast:
+            return general(problem, state, at, x, y, active)
+        leaves = {name: leaf.detach().requires_grad_() for name, leaf in at.w.items()}
+        with torch.enable_grad():
+            step = replace(at, w=leaves)
+            z = network.head(step, network.features(step, x))
+        each, d = softmax.cross_entropy(z.detach(), y, at.mask, state.rates * active)
+        steps = torch.autograd.grad(z, list(leaves.values()), d)
+        torch._foreach_sub_(list(state.w.values()), steps)
+        return each.sum(dim=1)
+
+    return stacked.Ways(examples, advance)
 
 
 def _in_half(problem: Problem, gradients: stacked.Gradients) -> stacked.Gradients:
