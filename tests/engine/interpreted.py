@@ -45,13 +45,36 @@ def images():
     torch.testing.assert_close(got.flatten(0, 1), expected.permute(0, 2, 3, 1))
 
 
-def halves():
-    x = normal(3000).detach() * 100
-    high, low = kernels._halves(x)
-    assert high.dtype == low.dtype == torch.bfloat16
-    torch.testing.assert_close(
-        high.float() + low.float(), x, rtol=2**-15, atol=0
-    )  # the interpreter rounds towards zero
+def scaled():
+    """A factor is x times a power of two, rounded to 11 bits, whatever its size; zeros stay zeros."""
+    x = torch.stack([normal(3000).detach() * size for size in (1e-20, 1.0, 1e20)] + [torch.zeros(3000)])
+    y, scale = kernels._factor(x)
+    assert y.dtype == torch.float16
+    assert (y.abs().amax(dim=1)[:3] <= 2**13).all()
+    assert (y.abs().amax(dim=1)[:3] > 2**11).all()
+    assert torch.equal(scale.log2(), scale.log2().round())
+    small = x.abs() < x.abs().amax(dim=1, keepdim=True) * 2**-20  # below float16's range, and of no weight in a sum
+    torch.testing.assert_close((y.double() / scale.double()[:, None])[~small], x.double()[~small], rtol=2**-10, atol=0)
+
+
+def rounded_stages():
+    """In TF32 a product's factors are rounded to 11 bits; gradients of very different clients keep their precision."""
+    torch.set_float32_matmul_precision("high")
+    for k, b, h, w, c, o, kernel, padding, pool in STAGES:
+        x, weight, bias = normal(k, b, h, w, c), normal(k, o, c, *kernel), normal(k, o)
+        sizes = torch.tensor([1e-6, 1e3])[:k].reshape(-1, 1, 1, 1, 1)
+        y = kernels.ConvReluPool.apply(x, weight, bias, padding, pool)
+        above = normal(*y.shape).detach() * sizes
+        images = (x[i].permute(0, 3, 1, 2) for i in range(k))
+        convolved = (F.conv2d(v, weight[i], bias[i], padding=padding) for i, v in enumerate(images))
+        expected = torch.stack([F.max_pool2d(F.relu(v), *pool).permute(0, 2, 3, 1) for v in convolved])
+        got = torch.autograd.grad(y, (x, weight, bias), above)
+        wanted = torch.autograd.grad(expected, (x, weight, bias), above)
+        for a, e in zip((y, *got), (expected, *wanted), strict=True):
+            error = (a - e).flatten(1).norm(dim=1) / e.flatten(1).norm(dim=1)
+            assert (error < 2e-3).all(), error
+            assert y.dtype == torch.float32
+    torch.set_float32_matmul_precision("highest")
 
 
 def linear():
@@ -93,10 +116,12 @@ def network(factory, shape, transform, **options):
 
 
 if __name__ == "__main__":
+    torch.set_float32_matmul_precision("high")
+    scaled()
     torch.set_float32_matmul_precision("highest")
     stages()
     images()
-    halves()
+    rounded_stages()
     linear()
     loss()
     network(models.cifar_cnn, (3, 8, 8), "crop-flip", momentum=0.5, weight_decay=0.1)

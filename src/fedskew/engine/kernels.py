@@ -3,6 +3,10 @@
 Activations are (K, B, H, W, C), weights (K, O, kh, kw, C). A convolution is an implicit matrix product: for each kernel
 row the kw C numbers under it lie side by side in memory, so a block of output pixels needs one strided load a row and
 chunk. Sums are split in a fixed way and added in a fixed order: the same numbers come out every time.
+
+TF32 rounds the factors of a product to 11 bits. So does float16, in which tensor cores are twice as fast and take
+factors in any order, but its range is small: here factors are scaled, client by client, by a power of two that brings
+the largest of them to 2^13 or so, and the product is scaled back in single precision.
 """
 
 from __future__ import annotations
@@ -17,10 +21,11 @@ from torch import Tensor
 
 @triton.jit
 def _conv_kernel(
-    x, w, bias, y, B, ph, pw,
+    x, x_scale, w, w_scale, bias, y, B, ph, pw,
     H: tl.constexpr, W: tl.constexpr, Ho: tl.constexpr, Wo: tl.constexpr,
     C: tl.constexpr, O: tl.constexpr, KH: tl.constexpr, KW: tl.constexpr,
-    BM: tl.constexpr, BK: tl.constexpr, BO: tl.constexpr, RELU: tl.constexpr, PRECISION: tl.constexpr,
+    BM: tl.constexpr, BK: tl.constexpr, BO: tl.constexpr,
+    RELU: tl.constexpr, SCALED: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     k = tl.program_id(1).to(tl.int64)
     m = tl.program_id(0) * BM + tl.arange(0, BM)
@@ -40,6 +45,8 @@ def _conv_kernel(
         known = (t < KH * KW * C)[:, None] & (o < O)[None, :]
         weight = tl.load(w + o[None, :] * (KH * KW * C) + t[:, None], mask=known, other=0.0)
         total = tl.dot(patch, weight, total, input_precision=PRECISION)
+    if SCALED:
+        total = total / tl.load(x_scale + k) / tl.load(w_scale + k)
     total += tl.load(bias + k * O + o, mask=o < O, other=0.0)[None, :]
     if RELU:
         total = tl.maximum(total, 0.0)
@@ -49,11 +56,11 @@ def _conv_kernel(
 
 @triton.jit
 def _weight_gradient_kernel(
-    x, x_low, dy, dy_low, dw, db, K, B, ph, pw,
+    x, x_scale, dy, dy_scale, dw, db, K, B, ph, pw,
     H: tl.constexpr, W: tl.constexpr, Ho: tl.constexpr, Wo: tl.constexpr,
     C: tl.constexpr, O: tl.constexpr, KH: tl.constexpr, KW: tl.constexpr,
     BT: tl.constexpr, BP: tl.constexpr, BO: tl.constexpr, STEPS: tl.constexpr,
-    HALVES: tl.constexpr, PRECISION: tl.constexpr,
+    SCALED: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     tiles: tl.constexpr = (KH * KW * C + BT - 1) // BT
     tile, k, part = tl.program_id(0), tl.program_id(1).to(tl.int64), tl.program_id(2)
@@ -75,12 +82,9 @@ def _weight_gradient_kernel(
         above = tl.load(dy + there, mask=above_is, other=0.0)
         total = tl.dot(tl.trans(patch), above, total, input_precision=PRECISION)
         column_total += tl.sum(above.to(tl.float32), axis=0)
-        if HALVES:
-            above_rest = tl.load(dy_low + there, mask=above_is, other=0.0)
-            total = tl.dot(tl.trans(patch), above_rest, total)
-            patch_rest = tl.load(x_low + here, mask=is_there, other=0.0)
-            total = tl.dot(tl.trans(patch_rest), above, total)
-            column_total += tl.sum(above_rest.to(tl.float32), axis=0)
+    if SCALED:
+        column_total = column_total / tl.load(dy_scale + k)
+        total = total / tl.load(dy_scale + k) / tl.load(x_scale + k)
     place = (part * K + k) * KH * KW * C
     tl.store(dw + (place + t)[:, None] * O + o[None, :], total, mask=(t < KH * KW * C)[:, None] & (o < O)[None, :])
     if tile % tiles == 0:
@@ -111,10 +115,10 @@ def _pool_kernel(
 
 @triton.jit
 def _pool_gradient_kernel(
-    dy, y, winner, dx, n,
+    dy, y, winner, dx, largest, scale, n, per_client,
     H: tl.constexpr, W: tl.constexpr, Ho: tl.constexpr, Wo: tl.constexpr,
     C: tl.constexpr, SIZE: tl.constexpr, STRIDE: tl.constexpr, PAD: tl.constexpr, BLOCK: tl.constexpr,
-    WIDE: tl.constexpr,
+    WIDE: tl.constexpr, SCALED: tl.constexpr,
 ):  # fmt: skip
     """Each input looks at the windows over it; a window's gradient passes where the output was positive (ReLU)."""
     i = (tl.program_id(0).to(tl.int64) if WIDE else tl.program_id(0)) * BLOCK + tl.arange(0, BLOCK)
@@ -129,6 +133,12 @@ def _pool_gradient_kernel(
             won = tl.load(winner + at, mask=ok, other=255).to(tl.int32) == r * SIZE + s
             positive = tl.load(y + at, mask=ok & won, other=0.0) > 0
             total += tl.load(dy + at, mask=ok & won & positive, other=0.0).to(tl.float32)
+    if SCALED:  # as many windows as lie over an input may add up
+        k = i // per_client
+        windows: tl.constexpr = ((SIZE + STRIDE - 1) // STRIDE) * ((SIZE + STRIDE - 1) // STRIDE)
+        by = _scale_for(tl.load(largest + k, mask=i < n, other=1.0) * windows)
+        total = total * by
+        tl.store(scale + k, by, mask=(i < n) & (i % per_client == 0))
     tl.store(dx + i, total.to(dx.dtype.element_ty), mask=i < n)
 
 
@@ -153,12 +163,19 @@ def _image_kernel(
 
 
 @triton.jit
-def _halves_kernel(x, high, low, n, BLOCK: tl.constexpr):
-    i = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-    value = tl.load(x + i, mask=i < n, other=0.0)
-    rounded = value.to(tl.bfloat16)
-    tl.store(high + i, rounded, mask=i < n)
-    tl.store(low + i, (value - rounded.to(tl.float32)).to(tl.bfloat16), mask=i < n)
+def _scale_for(largest):
+    """The power of two that brings the largest number to between 2^12 and 2^13."""
+    return tl.exp2(tl.floor(13.0 - tl.log2(tl.maximum(largest, 1e-30))))
+
+
+@triton.jit
+def _scaled_kernel(x, largest, y, scale, n, BLOCK: tl.constexpr):
+    k = tl.program_id(1).to(tl.int64)
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    by = _scale_for(tl.load(largest + k))
+    tl.store(y + k * n + i, (tl.load(x + k * n + i, mask=i < n, other=0.0) * by).to(tl.float16), mask=i < n)
+    if tl.program_id(0) == 0:
+        tl.store(scale + k, by)
 
 
 @triton.jit
@@ -211,43 +228,66 @@ def images(x: Tensor, index: Tensor, draws: Tensor, shape: tuple[int, int], dtyp
     return y
 
 
-def _convolve(x: Tensor, w: Tensor, bias: Tensor, padding: tuple[int, int], relu: bool) -> Tensor:
+Factor = tuple[Tensor, Tensor]  # numbers, and what each client's were multiplied by (or, unscaled, anything)
+
+
+def _factor(x: Tensor) -> Factor:
+    """x (K, ...) as a factor of products: as it is, or for TF32 scaled and rounded to float16."""
+    if x.dtype != torch.float32 or _precision() != "tf32":
+        return x, x
+    largest, scale = _largest(x), torch.empty(len(x), device=x.device)
+    y = torch.empty(x.shape, device=x.device, dtype=torch.float16)
+    n = x[0].numel()
+    _scaled_kernel[(triton.cdiv(n, 2048), len(x))](x, largest, y, scale, n, BLOCK=2048)
+    return y, scale
+
+
+def _largest(x: Tensor) -> Tensor:
+    largest: Tensor = torch.linalg.vector_norm(x.flatten(1), ord=float("inf"), dim=1)
+    return largest
+
+
+def _convolve(
+    factor: Factor, weights: Factor, bias: Tensor, padding: tuple[int, int], relu: bool, dtype: torch.dtype
+) -> Tensor:
+    (x, x_scale), (w, w_scale) = factor, weights
     k, b, h, wd, c = x.shape
     _, o, kh, kw, _ = w.shape
     ho, wo = h + 2 * padding[0] - kh + 1, wd + 2 * padding[1] - kw + 1
-    y = torch.empty(k, b, ho, wo, o, device=x.device, dtype=x.dtype)
+    y = torch.empty(k, b, ho, wo, o, device=x.device, dtype=dtype)
     pixels, taps = b * ho * wo, kh * kw * c
-    half = x.dtype == torch.bfloat16
+    half = x.element_size() == 2
     bm = 64 if pixels < 512 else 256 if pixels >= 8192 and not half and taps > 256 else 128
     bk = 16 if taps <= 128 else 64 if half else 32  # 75 numbers under a 5x5x3 kernel: five times sixteen
     bo = min(64, max(16, triton.next_power_of_2(o)))
     grid = (triton.cdiv(pixels, bm), k, triton.cdiv(o, bo))
     _conv_kernel[grid](
-        x, w, bias, y, b, *padding, H=h, W=wd, Ho=ho, Wo=wo,
-        C=c, O=o, KH=kh, KW=kw, BM=bm, BK=bk, BO=bo, RELU=relu, PRECISION=_precision(),
+        x, x_scale, w, w_scale, bias, y, b, *padding, H=h, W=wd, Ho=ho, Wo=wo,
+        C=c, O=o, KH=kh, KW=kw, BM=bm, BK=bk, BO=bo,
+        RELU=relu, SCALED=x.dtype == torch.float16, PRECISION=_precision(),
         num_warps=8 if bm >= 128 else 4, num_stages=3,
     )  # fmt: skip
     return y
 
 
-def _weight_gradient(x: Tensor, dy: Tensor, kh: int, kw: int, padding: tuple[int, int]) -> tuple[Tensor, Tensor]:
+def _weight_gradient(factor: Factor, above: Factor, kh: int, kw: int, padding: tuple[int, int]) -> Factor:
+    (x, x_scale), (dy, dy_scale) = factor, above
     k, b, h, wd, c = x.shape
     _, _, ho, wo, o = dy.shape
     taps = kh * kw * c
     bt = min(128 if taps <= 128 else 64, max(16, triton.next_power_of_2(taps)))
     bo = min(64, max(16, triton.next_power_of_2(o)))
     tiles = triton.cdiv(taps, bt) * triton.cdiv(o, bo)
-    halves = x.dtype == torch.float32 and _precision() == "tf32"
     pixels, bp = b * ho * wo, 64 if x.dtype == torch.float32 else 128
     parts = max(1, min(triton.cdiv(pixels, 4 * bp), triton.cdiv(528, tiles * k)))  # four blocks a processor
     steps = triton.cdiv(triton.cdiv(pixels, parts), bp)
     parts = triton.cdiv(pixels, steps * bp)
     dw = torch.empty(parts, k, kh, kw, c, o, device=x.device)
     db = torch.empty(parts, k, o, device=x.device)
-    (x, x_low), (dy, dy_low) = (_halves(x), _halves(dy)) if halves else ((x, x), (dy, dy))
     _weight_gradient_kernel[(tiles, k, parts)](
-        x, x_low, dy, dy_low, dw, db, k, b, *padding, H=h, W=wd, Ho=ho, Wo=wo,
-        C=c, O=o, KH=kh, KW=kw, BT=bt, BP=bp, BO=bo, STEPS=steps, HALVES=halves, PRECISION=_precision(),
+        x, x_scale, dy, dy_scale, dw, db, k, b, *padding, H=h, W=wd, Ho=ho, Wo=wo,
+        C=c, O=o, KH=kh, KW=kw, BT=bt, BP=bp, BO=bo, STEPS=steps,
+        SCALED=x.dtype == torch.float16, PRECISION=_precision(),
         num_warps=4, num_stages=2,
     )  # fmt: skip
     return (dw[0], db[0]) if parts == 1 else (dw.sum(dim=0), db.sum(dim=0))
@@ -257,16 +297,6 @@ def _precision() -> str:
     return "ieee" if torch.get_float32_matmul_precision() == "highest" else "tf32"
 
 
-def _halves(x: Tensor) -> tuple[Tensor, Tensor]:
-    """x as a sum of two bfloat16, good to 16 bits (TF32 keeps 11).
-
-    A weight gradient sums over pixels, and tensor cores take numbers that lie in that order in 16 bits only.
-    """
-    high, low = (torch.empty(x.shape, device=x.device, dtype=torch.bfloat16) for _ in range(2))
-    _halves_kernel[(triton.cdiv(x.numel(), 2048),)](x, high, low, x.numel(), BLOCK=2048)
-    return high, low
-
-
 class ConvReluPool(torch.autograd.Function):
     """maxpool(relu(conv(x))) for K clients: (K, B, H, W, C) -> (K, B, H', W', O); weights are (K, O, C, kh, kw)."""
 
@@ -274,8 +304,9 @@ class ConvReluPool(torch.autograd.Function):
     def forward(
         ctx: Any, x: Tensor, w: Tensor, bias: Tensor, padding: tuple[int, int], pool: tuple[int, int, int]
     ) -> Tensor:
-        """Keeps the input, the pooled output and which input won each window."""
-        y = _convolve(x, _laid_out(w.permute(0, 1, 3, 4, 2), x), bias, padding, relu=True)
+        """Keeps the input as a factor, the weights, the pooled output and which input won each window."""
+        factor, weights = _factor(x), _factor(_laid_out(w.permute(0, 1, 3, 4, 2), x))
+        y = _convolve(factor, weights, bias, padding, True, x.dtype)
         size, stride, pad = pool
         k, b, h, wd, o = y.shape
         ho, wo = (h + 2 * pad - size) // stride + 1, (wd + 2 * pad - size) // stride + 1
@@ -286,29 +317,46 @@ class ConvReluPool(torch.autograd.Function):
             y, pooled, winner, n, H=h, W=wd, Ho=ho, Wo=wo, C=o,
             SIZE=size, STRIDE=stride, PAD=pad, BLOCK=1024, WIDE=y.numel() >= 2**31,
         )  # fmt: skip
-        ctx.save_for_backward(x, w, pooled, winner)
+        ctx.save_for_backward(*factor, *weights, pooled, winner)
         ctx.padding, ctx.pool, ctx.before_pool = padding, pool, y.shape
         return pooled
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, Tensor, Tensor, None, None]:
         """Through the pool and ReLU, then to the input (if anyone asks) and to the weights."""
-        x, w, pooled, winner = ctx.saved_tensors
-        (size, stride, pad), (k, _, h, wd, o) = ctx.pool, ctx.before_pool
-        dy = torch.empty(ctx.before_pool, device=x.device, dtype=x.dtype)
-        n = dy.numel()
-        _pool_gradient_kernel[(triton.cdiv(n, 1024),)](
-            grads[0].contiguous(), pooled, winner, dy, n, H=h, W=wd, Ho=pooled.shape[2], Wo=pooled.shape[3], C=o,
-            SIZE=size, STRIDE=stride, PAD=pad, BLOCK=1024, WIDE=n >= 2**31,
-        )  # fmt: skip
-        kh, kw = w.shape[3:]
-        dw, db = _weight_gradient(x, dy, kh, kw, ctx.padding)
+        x, x_scale, w, w_scale, pooled, winner = ctx.saved_tensors
+        above = _through_pool(grads[0].contiguous(), pooled, winner, ctx.before_pool, ctx.pool, x.dtype)
+        kh, kw = w.shape[2:4]
+        dw, db = _weight_gradient((x, x_scale), above, kh, kw, ctx.padding)
         dx = None
         if ctx.needs_input_grad[0]:
-            turned = _laid_out(w.flip(3, 4).permute(0, 2, 3, 4, 1), x)
-            nothing = torch.zeros(k, x.shape[4], device=x.device)
-            dx = _convolve(dy, turned, nothing, (kh - 1 - ctx.padding[0], kw - 1 - ctx.padding[1]), relu=False)
+            turned = w.flip(2, 3).permute(0, 4, 2, 3, 1).contiguous()
+            nothing = torch.zeros(len(x), x.shape[4], device=x.device)
+            around = (kh - 1 - ctx.padding[0], kw - 1 - ctx.padding[1])
+            dx = _convolve(above, (turned, w_scale), nothing, around, False, pooled.dtype)
         return dx, dw.permute(0, 4, 3, 1, 2), db, None, None
+
+
+def _through_pool(
+    dy: Tensor,
+    pooled: Tensor,
+    winner: Tensor,
+    shape: tuple[int, ...],
+    pool: tuple[int, int, int],
+    dtype: torch.dtype,
+) -> Factor:
+    """The gradient before pool and ReLU, as a factor of the products that follow."""
+    (size, stride, pad), (k, _, h, wd, o) = pool, shape
+    dx = torch.empty(shape, device=dy.device, dtype=dtype)
+    scaled = dtype == torch.float16
+    scale = torch.empty(k, device=dy.device)
+    n = dx.numel()
+    _pool_gradient_kernel[(triton.cdiv(n, 1024),)](
+        dy, pooled, winner, dx, _largest(dy) if scaled else scale, scale, n, n // k,
+        H=h, W=wd, Ho=pooled.shape[2], Wo=pooled.shape[3], C=o,
+        SIZE=size, STRIDE=stride, PAD=pad, BLOCK=1024, WIDE=n >= 2**31, SCALED=scaled,
+    )  # fmt: skip
+    return dx, scale
 
 
 def _laid_out(w: Tensor, like: Tensor) -> Tensor:
