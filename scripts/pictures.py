@@ -15,14 +15,14 @@ IMAGES = Path(__file__).parents[1] / "docs" / "images"
 
 def picture(outcomes: list[demo.Outcome]) -> alt.HConcatChart:
     """Who holds what, beside what it does to accuracy."""
-    shown = [o for o in outcomes if o.run.algorithm.kind == "fedavg"]
+    shown = [o for o in outcomes if o.run.algorithm.kind == "fedavg" and o.run.warm_up is None]
     bars = [
         demo.population_of(o.run).properties(
-            width=230, height=120, title=f"{o.run.partition}: EMD {o.rows[-1].emd:.2f}"
+            width=230, height=104, title=f"{demo.population_name(o.run)}: EMD {o.rows[-1].emd:.2f}"
         )
         for o in shown
     ]
-    curves = demo.curves(outcomes).properties(width=470, height=470, title="accuracy of the global model")
+    curves = demo.curves(outcomes).properties(width=470, height=560, title="accuracy of the global model")
     both: alt.HConcatChart = alt.hconcat(alt.vconcat(*bars), curves, spacing=40).resolve_scale(color="independent")
     return both
 

@@ -270,6 +270,8 @@ def test_warm_up_is_sgd_on_g_and_federated_training_starts_there():
     rounds = list(train(run))
     by_hand = list(train(run.model_copy(update={"warm_up": None}), initial=warmed.state["w"]))
     assert same(rounds[-1].state["w"], by_hand[-1].state["w"])
+    beside = first(run.model_copy(update={"divergence": True})).state
+    assert same(beside["sgd.w"], beside["w"])  # and so does the SGD that it is compared with
 
 
 def test_warm_up_stops_at_its_accuracy_or_after_its_passes():

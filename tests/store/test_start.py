@@ -113,6 +113,12 @@ def test_batch_norm_statistics_come_along(store, tmp_path):
     means = [leaf for name, leaf in row.state["stats"].items() if name.endswith("running_mean")]
     assert means
     assert all((leaf == 0.25).all() for leaf in means)
+    lender = store.create(run)
+    *_, last = store.advance(lender)
+    with closing(store.advance(store.create(run.model_copy(update={"start": f"run:{lender}"})))) as given:
+        lent = next(given).state["stats"]
+    assert all(torch.equal(lent[name], leaf) for name, leaf in last.state["stats"].items())
+    assert not torch.equal(lent["norm1.running_mean"], row.state["stats"]["norm1.running_mean"])
 
 
 def test_an_unfinished_run_lends_its_last_checkpoint(store):
