@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import shlex
+import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -40,7 +43,9 @@ def compare(
     reference: Annotated[
         bool, _option("Also train FedAvg with IID clients. [yes]", "--reference/--no-reference")
     ] = True,
-    out: Annotated[Path, _option("Where the page with the chart goes. [compare.html]")] = Path("compare.html"),
+    out: Annotated[
+        Path, _option("Where it goes: .html (table and chart), .md (the table) or .json. [compare.html]")
+    ] = Path("compare.html"),
     config: options.Config = None,
     data: options.Data = None,
     examples: options.Examples = None,
@@ -48,6 +53,7 @@ def compare(
     clients: options.Clients = None,
     share: options.Share = None,
     warm_up: options.WarmUp = None,
+    holdout: options.Holdout = None,
     model: options.Model = None,
     rounds: options.Rounds = None,
     epochs: options.Epochs = None,
@@ -80,7 +86,7 @@ def compare(
     from fedskew.run import Run
     from fedskew.store import Store
 
-    files.check_ending(out, (".html",))
+    files.check_ending(out, (".html", ".md", ".json"))
     if warm_up and not share:
         raise FedskewError('--warm-up trains on shared data: add --share "beta=0.1,alpha=0.5"')
     store, base = Store(), Run(**(read(config) if config else {}) | given)
@@ -93,15 +99,22 @@ def compare(
         ids = iter(_train(store, [run for each in runs for run in each], "comparing", how))
     pairs = [(entrant, [next(ids) for _ in range(seeds)]) for entrant in field]
     found = compare.rows(store, pairs, target)
-    page_text = page.render(
-        "Methods compared", compare.sections(store, pairs, found, base), footer="Made by `fedskew compare`."
-    )
-    files.write(out, page_text)
+    command = shlex.join(["fedskew", *sys.argv[1:]])
+    document = {"rows": found, "command": command, "page": str(out), "runs": {e.label: list(i) for e, i in pairs}}
+    match out.suffix.lower():
+        case ".html":
+            sections = compare.sections(store, pairs, found, base)
+            text = page.render("Methods compared", sections, footer=f"Made by `{command}`.")
+        case ".md":
+            text = f"`{command}`\n\n{compare.table(found, base).markdown()}"
+        case _:
+            text = json.dumps(document, indent=1) + "\n"
+    files.write(out, text)
     if as_json:
-        console.print_json({"rows": found, "page": str(out), "runs": {e.label: list(i) for e, i in pairs}})
+        console.print_json(document)
     else:
         console.out.print(compare.table(found, base).rich())
-        console.note(f"the chart is in {out}; the runs are in {store.folder}")
+        console.note(f"wrote {out}; the runs are in {store.folder}")
 
 
 def _tuned(store: Store, field: list[Entrant], rates: list[float], how: dict[str, Any]) -> list[Entrant]:
