@@ -17,7 +17,7 @@ from fedskew.algorithms.state import swa
 from fedskew.data import datasets
 from fedskew.data.dataset import Dataset
 from fedskew.engine.choose import Engine, Precision, many_of
-from fedskew.engine.evaluate import Exam, Scores, evaluate
+from fedskew.engine.evaluate import Exam, Scores, evaluate_many
 from fedskew.engine.problem import Task, Trained
 from fedskew.engine.terms import PLAIN
 from fedskew.errors import FedskewError
@@ -145,7 +145,7 @@ def train_together(
                 exams[i] = said
         for alike in _by_shape(tasks, paces):
             answers |= dict(zip(alike, many([tasks[i] for i in alike]), strict=True))
-        answers |= {i: evaluate(first.problem, exam) for i, exam in exams.items()}
+        answers |= dict(zip(exams, evaluate_many(first.problem, list(exams.values())), strict=True))
 
 
 class _Clock:

@@ -6,10 +6,11 @@ import numpy as np
 import torch
 from torch.nn import functional as F
 
-from fedskew import models, rng
+from fedskew import models, rng, tree
 from fedskew.data import transforms
 from fedskew.engine import graphed, kernels, loop, softmax, stacked
 from fedskew.engine.batches import Plan, cohort
+from fedskew.engine.evaluate import Exam, evaluate, together
 from fedskew.engine.problem import Problem, Task, weights
 
 STAGES = [  # (K, B, H, W, C, O, kernel, padding, pool)
@@ -113,6 +114,17 @@ def network(factory, shape, transform, **options):
     slow = loop.local(replace(problem), Task(w, stats, c))
     torch.testing.assert_close(fast.w, slow.w, rtol=1e-3, atol=1e-4)
     torch.testing.assert_close(fast.loss, slow.loss, rtol=1e-4, atol=1e-4)
+    exams(problem, slow)
+
+
+def exams(problem, trained):
+    """All clients' weights are scored on our kernels as each is alone."""
+    x, y = problem.x[:5], problem.y[:5]
+    asked = [Exam(tree.one(trained.w, k), {}, x, y, 4) for k in range(len(trained.loss))]
+    found = together(problem, graphed.on_kernels(problem), asked)
+    expected = [evaluate(problem, exam) for exam in asked]
+    assert [s.accuracy for s in found] == [s.accuracy for s in expected]
+    np.testing.assert_allclose([s.loss for s in found], [s.loss for s in expected], rtol=1e-4)
 
 
 if __name__ == "__main__":

@@ -4,10 +4,12 @@ import numpy as np
 import pytest
 import torch
 
-from fedskew import Run, from_arrays, models, rng, train
+from fedskew import Run, from_arrays, models, rng, train, tree
 from fedskew.engine import loop
 from fedskew.engine.batches import Plan, cohort
 from fedskew.engine.choose import many_of, set_precision
+from fedskew.engine.convolutions import FEW_CHANNELS
+from fedskew.engine.evaluate import Exam, evaluate, evaluate_many
 from fedskew.engine.problem import Problem, Task, weights
 from fedskew.engine.seeded import with_seeded_dropout
 from fedskew.experiment import train_together
@@ -67,6 +69,47 @@ def test_lower_precision_trains_to_the_same_loss(name, precision):
     set_precision("fp32", GPU)
     slow = loop.local(problem, task)
     torch.testing.assert_close(fast.loss, slow.loss, rtol=2e-2, atol=2e-2)
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_scores_of_many_runs_at_once(name, dtype):
+    """On our kernels where they fit (single precision), else on folded layers; one run takes the same way."""
+    set_precision("fp32", GPU)
+    problem, task = setting(name, [16, 10, 24, 7, 5], dtype=dtype)
+    problem.model.to(dtype)
+    trained = loop.local(problem, Task(*weights(problem.model), task.cohort))
+    parts = [(tree.one(trained.w, k), tree.one(trained.stats, k)) for k in range(5)]
+    labels = problem.y % 3  # class 3 has no example
+    exams = [Exam(*part, problem.x, labels, 4) for part in parts]
+    expected = [evaluate(problem, exam) for exam in exams]
+    within = {"rel": 1e-10 if dtype == torch.float64 else 1e-4}
+    for found in (evaluate_many(problem, exams), [evaluate_many(problem, [exam])[0] for exam in exams]):
+        assert [s.loss for s in found] == pytest.approx([s.loss for s in expected], **within)
+        for scores, alone in zip(found, expected, strict=True):
+            assert scores.per_class == pytest.approx(alone.per_class, abs=0.1, nan_ok=True)  # one example in ten
+            assert scores.accuracy == pytest.approx(alone.accuracy, abs=1.5 / len(problem.y))
+    one, two = ([s.loss for s in evaluate_many(problem, exams)] for _ in range(2))
+    assert one == two
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("most", [0, 64])
+@pytest.mark.parametrize("name", ["kws-cnn", "lahoti-cifar", "resnet8"])
+def test_convolutions_either_way(name, most, dtype, monkeypatch):
+    """All grouped, or all by patches, as a recorded graph."""
+    monkeypatch.setitem(FEW_CHANNELS, "cuda", most)
+    set_precision("fp32", GPU)
+    problem, task = setting(name, [16, 10, 24], dtype=dtype)
+    problem.model.to(dtype)
+    task = Task(*weights(problem.model), task.cohort)
+    slow = loop.local(problem, task)
+    many = many_of(problem, "stacked")
+    (fast,), (again,) = many([task]), many([task])
+    torch.testing.assert_close(fast.loss, slow.loss, rtol=1e-3, atol=1e-4)
+    assert all(torch.equal(fast.w[key], again.w[key]) for key in fast.w)
+    if dtype == torch.float64:
+        torch.testing.assert_close(fast.w, slow.w, rtol=1e-8, atol=1e-10)
 
 
 def data():

@@ -8,7 +8,6 @@ from torch import nn
 from fedskew import models, rng
 from fedskew.engine import loop
 from fedskew.engine.batches import Plan, cohort
-from fedskew.engine.evaluate import Exam, evaluate
 from fedskew.engine.problem import Problem, Task, weights
 
 CPU = torch.device("cpu")
@@ -86,18 +85,3 @@ def test_training_leaves_the_global_generator_alone():
         problem, Task(w, stats, cohort(Plan(1, 4, False, "none", (3, 8, 8)), [0], [np.arange(12)], 0.1, 0, 1, CPU))
     )
     assert torch.equal(torch.rand(2), expected)
-
-
-def test_evaluation_counts_by_class():
-    problem = problem_of()
-    w = {
-        "fc.weight": torch.zeros(4, 3, dtype=torch.float64),
-        "fc.bias": torch.tensor([0, 9.0, 0, 0]).double(),
-    }
-    y = torch.tensor([1] * 1500 + [0] * 700)
-    scores = evaluate(problem, Exam(w, {}, torch.zeros(2200, 3), y, 4))
-    assert scores.accuracy == 1500 / 2200
-    assert scores.per_class[:2] == (0.0, 1.0)
-    assert np.isnan(scores.per_class[2])
-    low = np.log(3 + np.exp(9))
-    assert scores.loss == pytest.approx((1500 * (low - 9) + 700 * low) / 2200)

@@ -25,7 +25,12 @@ def lower(model: nn.Module) -> Network | None:
     known = [layer for layer in rest if layer is not None]
     if not known or len(known) < len(rest):
         return None
-    return Network([*stages, _flattened, *known[:-1]], known[-1], enter=lambda x: x)
+    return Network([*stages, _flattened, *known[:-1]], known[-1], enter=lambda x: x, share=_shared)
+
+
+def _shared(x: Tensor, clients: int) -> Tensor:
+    """(B, C, H, W) -> (K, B, H, W, C); the kernels read each client's own copy."""
+    return x.movedim(1, -1).expand(clients, -1, -1, -1, -1).contiguous()
 
 
 def _flattened(step: Step, x: Tensor) -> Tensor:

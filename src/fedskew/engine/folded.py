@@ -1,7 +1,7 @@
 """Networks with a client axis: one call trains K clients. Images are folded as (B, K C, H, W), vectors are (K, B, F).
 
-Folding clients into channels turns K convolutions into one grouped convolution and leaves ReLU, pooling and group norm
-as they are; K linear layers become one batched product.
+Folding clients into channels turns K convolutions into one (see convolutions.py) and leaves ReLU, pooling and group
+norm as they are; K linear layers become one batched product.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from fedskew.engine.convolutions import convolve
 from fedskew.engine.seeded import SeededDropout
 from fedskew.engine.terms import Logits
 from fedskew.models import Residual
@@ -23,7 +24,7 @@ from fedskew.tree import Tree
 
 @dataclass(frozen=True)
 class Step:
-    """What the layers of one training step share."""
+    """What the layers of one step share."""
 
     w: Tree  # (K, ...)
     stats: Tree  # (K, ...) before the step
@@ -32,6 +33,7 @@ class Step:
     keys: Tensor  # (K,) for dropout
     logits: Logits | None = None
     contrast: Contrasted | None = None
+    testing: bool = False  # batch norm by its running statistics, no dropout
 
 
 @dataclass(frozen=True)
@@ -54,10 +56,17 @@ class Network:
     body: list[Layer]
     head: Layer
     enter: Callable[[Tensor], Tensor]  # lays the examples out as the first layer wants them
+    share: Callable[[Tensor, int], Tensor]  # the same for examples (B, ...) that all K clients see
 
     def features(self, step: Step, x: Tensor) -> Tensor:
         """What the last layer is given."""
-        x = self.enter(x)
+        return self._through(step, self.enter(x))
+
+    def shared(self, step: Step, x: Tensor) -> Tensor:
+        """Logits (K, B, C) of every client for the same examples (B, ...)."""
+        return self.head(step, self._through(step, self.share(x, len(step.mask))))
+
+    def _through(self, step: Step, x: Tensor) -> Tensor:
         for layer in self.body:
             x = layer(step, x)
         return x
@@ -77,7 +86,12 @@ def lower(model: nn.Module) -> Network | None:
             return x.transpose(0, 1).flatten(1, 2)  # (B, K C, H, W)
         return x
 
-    return Network(layers[:-1], layers[-1], enter)
+    def share(x: Tensor, clients: int) -> Tensor:
+        if isinstance(first, nn.Conv2d):
+            return x  # one image makes the K O channels of all clients
+        return enter(x.expand(clients, *x.shape))
+
+    return Network(layers[:-1], layers[-1], enter, share)
 
 
 def reuses(chain: nn.Sequential) -> bool:
@@ -102,10 +116,13 @@ def _lower(module: nn.Module, names: dict[nn.Module, str]) -> list[Layer] | None
 
 def _linear(module: Any, name: str) -> Layer:
     def layer(step: Step, x: Tensor) -> Tensor:
-        w = step.w[f"{name}weight"].to(x.dtype).transpose(1, 2)
-        if module.bias is None:
-            return torch.bmm(x, w)
-        return torch.baddbmm(step.w[f"{name}bias"].to(x.dtype).unsqueeze(1), x, w)
+        w = step.w[f"{name}weight"].to(x.dtype)
+        bias = None if module.bias is None else step.w[f"{name}bias"].to(x.dtype)
+        if len(w) > 1 and x.stride(0) == 0:  # the same examples for every client: one product, K O wide
+            y = F.linear(x[0], w.flatten(0, 1), None if bias is None else bias.flatten())
+            return y.view(len(y), len(w), -1).transpose(0, 1)
+        w = w.transpose(1, 2)
+        return torch.bmm(x, w) if bias is None else torch.baddbmm(bias.unsqueeze(1), x, w)
 
     return layer
 
@@ -116,8 +133,8 @@ def _conv(module: Any, name: str) -> Layer | None:
 
     def layer(step: Step, x: Tensor) -> Tensor:
         w = step.w[f"{name}weight"].to(x.dtype)
-        bias = None if module.bias is None else step.w[f"{name}bias"].to(x.dtype).flatten()
-        return F.conv2d(x, w.flatten(0, 1), bias, module.stride, module.padding, module.dilation, groups=len(w))
+        bias = None if module.bias is None else step.w[f"{name}bias"].to(x.dtype)
+        return convolve(x, w, bias, module.stride, module.padding, module.dilation)
 
     return layer
 
@@ -127,6 +144,10 @@ def _batch_norm(module: Any, name: str) -> Layer | None:
         return None
 
     def layer(step: Step, x: Tensor) -> Tensor:
+        if step.testing:
+            mean, var = (step.stats[f"{name}running_{key}"].flatten() for key in ("mean", "var"))
+            w, bias = (step.w[f"{name}{key}"].flatten() for key in ("weight", "bias"))
+            return F.batch_norm(x, mean, var, w, bias, eps=module.eps)
         k = len(step.mask)
         x = _apart(x, k)
         real = step.mask.T[:, :, None, None, None].to(x.dtype)
@@ -172,6 +193,8 @@ def _dropout(module: SeededDropout, name: str) -> Layer:
     mask_of = module.mask
 
     def layer(step: Step, x: Tensor) -> Tensor:
+        if step.testing:
+            return x
         if x.dim() == 3:
             return x * mask_of(step.keys, tuple(x.shape[1:]), x.dtype)
         k = len(step.mask)

@@ -109,17 +109,24 @@ class _Program:
         return stacked.apart(Trained(w, stats, loss), [len(task.cohort) for task in tasks])
 
 
+def on_kernels(problem: Problem) -> folded.Network | None:
+    """The network on our own kernels; None if they do not fit it, or without Triton."""
+    try:
+        from fedskew.engine import blocked
+    except ImportError:
+        return None
+    return blocked.lower(problem.model) if problem.dtype == torch.float32 else None
+
+
 def ways_of(problem: Problem) -> stacked.Ways:
     """How this network is differentiated and its examples are made: our own kernels where they fit."""
     gradients = _in_half(problem, stacked.gradients_of(problem))
     library = stacked.Ways(stacked.inputs, stacked.stepping(gradients, stacked.descend))
-    try:
-        from fedskew.engine import blocked, kernels, softmax
-    except ImportError:  # no Triton
+    network = on_kernels(problem)
+    if network is None:
         return library
-    network = blocked.lower(problem.model)
-    if network is None or problem.dtype != torch.float32:
-        return library
+    from fedskew.engine import kernels, softmax
+
     activations = torch.bfloat16 if problem.half else torch.float32
 
     def examples(problem: Problem, index: Tensor, drawn: Tensor | None) -> Tensor:
