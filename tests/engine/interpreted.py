@@ -8,7 +8,7 @@ from torch.nn import functional as F
 
 from fedskew import models, rng, tree
 from fedskew.data import transforms
-from fedskew.engine import graphed, kernels, loop, softmax, stacked
+from fedskew.engine import graphed, kernels, loop, softmax, stacked, stages
 from fedskew.engine.batches import Plan, cohort
 from fedskew.engine.evaluate import Exam, evaluate, together
 from fedskew.engine.problem import Problem, Task, weights
@@ -24,10 +24,10 @@ def normal(*shape):
     return torch.from_numpy(rng.stream(0, "kernels", *shape).normal(size=shape)).float().requires_grad_()
 
 
-def stages():
+def exact_stages():
     for k, b, h, w, c, o, kernel, padding, pool in STAGES:
         x, weight, bias = normal(k, b, h, w, c), normal(k, o, c, *kernel), normal(k, o)
-        y = kernels.ConvReluPool.apply(x, weight, bias, padding, pool)
+        y = stages.ConvReluPool.apply(x, weight, bias, padding, pool)
         above = normal(*y.shape).detach()
         images = (x[i].permute(0, 3, 1, 2) for i in range(k))
         convolved = (F.conv2d(v, weight[i], bias[i], padding=padding) for i, v in enumerate(images))
@@ -49,7 +49,7 @@ def images():
 def scaled():
     """A factor is x times a power of two, rounded to 11 bits, whatever its size; zeros stay zeros."""
     x = torch.stack([normal(3000).detach() * size for size in (1e-20, 1.0, 1e20)] + [torch.zeros(3000)])
-    y, scale = kernels._factor(x)
+    y, scale = stages._factor(x)
     assert y.dtype == torch.float16
     assert (y.abs().amax(dim=1)[:3] <= 2**13).all()
     assert (y.abs().amax(dim=1)[:3] > 2**11).all()
@@ -64,7 +64,7 @@ def rounded_stages():
     for k, b, h, w, c, o, kernel, padding, pool in STAGES:
         x, weight, bias = normal(k, b, h, w, c), normal(k, o, c, *kernel), normal(k, o)
         sizes = torch.tensor([1e-6, 1e3])[:k].reshape(-1, 1, 1, 1, 1)
-        y = kernels.ConvReluPool.apply(x, weight, bias, padding, pool)
+        y = stages.ConvReluPool.apply(x, weight, bias, padding, pool)
         above = normal(*y.shape).detach() * sizes
         images = (x[i].permute(0, 3, 1, 2) for i in range(k))
         convolved = (F.conv2d(v, weight[i], bias[i], padding=padding) for i, v in enumerate(images))
@@ -131,7 +131,7 @@ if __name__ == "__main__":
     torch.set_float32_matmul_precision("high")
     scaled()
     torch.set_float32_matmul_precision("highest")
-    stages()
+    exact_stages()
     images()
     rounded_stages()
     linear()

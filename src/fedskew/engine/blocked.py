@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from fedskew.engine import kernels
+from fedskew.engine import kernels, stages
 from fedskew.engine.folded import Layer, Network, Step, reuses
 
 
@@ -15,17 +15,17 @@ def lower(model: nn.Module) -> Network | None:
     if type(model) is not nn.Sequential or reuses(model):
         return None
     named = list(model._modules.items())
-    stages = []
+    body = []
     while len(named) >= 3 and (stage := _stage(*named[0], named[1][1], named[2][1])):
-        stages.append(stage)
+        body.append(stage)
         named = named[3:]
-    if not stages or not named or type(named[0][1]) is not nn.Flatten:
+    if not body or not named or type(named[0][1]) is not nn.Flatten:
         return None
     rest = [_vector(name, module) for name, module in named[1:]]
     known = [layer for layer in rest if layer is not None]
     if not known or len(known) < len(rest):
         return None
-    return Network([*stages, _flattened, *known[:-1]], known[-1], enter=lambda x: x, share=_shared)
+    return Network([*body, _flattened, *known[:-1]], known[-1], enter=lambda x: x, share=_shared)
 
 
 def _shared(x: Tensor, clients: int) -> Tensor:
@@ -66,7 +66,7 @@ def _stage(name: str, conv: Any, relu: Any, pool: Any) -> Layer | None:
         return None
 
     def layer(step: Step, x: Tensor) -> Tensor:
-        y: Tensor = kernels.ConvReluPool.apply(  # type: ignore[no-untyped-call]
+        y: Tensor = stages.ConvReluPool.apply(  # type: ignore[no-untyped-call]
             x, step.w[f"{name}.weight"], step.w[f"{name}.bias"], conv.padding, shape
         )
         return y
