@@ -81,6 +81,10 @@ def test_the_choice_depends_on_the_shape_alone():
     assert by_patches(shape_of())
     assert by_patches(shape_of(clients=100)) == by_patches(shape_of(clients=2))
     assert not by_patches(shape_of(channels=16))
+    assert by_patches(shape_of(device="cuda", dtype=torch.float64, channels=64))
+    assert by_patches(shape_of(device="cuda", channels=64, batch=10))
+    assert not by_patches(shape_of(device="cuda", channels=3, batch=100))
+    assert not by_patches(shape_of(device="cuda", channels=3, dtype=torch.bfloat16))
     assert not by_patches(shape_of(batch=MOST_PATCHES // (10 * 3 * 9 * 32 * 32) + 1))  # too much memory
 
 

@@ -5,10 +5,9 @@ import pytest
 import torch
 
 from fedskew import Run, from_arrays, models, rng, train, tree
-from fedskew.engine import loop
+from fedskew.engine import convolutions, loop
 from fedskew.engine.batches import Plan, cohort
 from fedskew.engine.choose import many_of, set_precision
-from fedskew.engine.convolutions import FEW_CHANNELS
 from fedskew.engine.evaluate import Exam, evaluate, evaluate_many
 from fedskew.engine.problem import Problem, Task, weights
 from fedskew.engine.seeded import with_seeded_dropout
@@ -94,11 +93,11 @@ def test_scores_of_many_runs_at_once(name, dtype):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("most", [0, 64])
+@pytest.mark.parametrize("patches", [False, True])
 @pytest.mark.parametrize("name", ["kws-cnn", "lahoti-cifar", "resnet8"])
-def test_convolutions_either_way(name, most, dtype, monkeypatch):
+def test_convolutions_either_way(name, patches, dtype, monkeypatch):
     """All grouped, or all by patches, as a recorded graph."""
-    monkeypatch.setitem(FEW_CHANNELS, "cuda", most)
+    monkeypatch.setattr(convolutions, "by_patches", lambda shape: patches)
     set_precision("fp32", GPU)
     problem, task = setting(name, [16, 10, 24], dtype=dtype)
     problem.model.to(dtype)

@@ -14,8 +14,10 @@ Pair = tuple[int, int]
 # backward, on one CPU core, for every layer of the shipped networks (benchmarks/results/convolutions_cpu.json):
 #   1 or 3 channels      0.48 to 0.83: first layers, which pass no gradient back to their patches
 #   10 to 64 channels    1.17 to 4.40
-# On a GPU benchmarks/convolutions.py has not been run yet: all are grouped.
-FEW_CHANNELS = {"cpu": 3, "cuda": 0}
+FEW_CHANNELS = 3
+# On an H200 (benchmarks/results/convolutions_gpu.json) grouped convolutions take 100.9 ms for all rows, in float64 13.2
+# of them where patches take 4.5; this rule takes 85.1, and the better way in every row would take 71.0.
+SMALL_BATCH = 10
 MOST_PATCHES = 1 << 28  # numbers; patches take the memory of the input times the size of the kernel
 
 
@@ -39,7 +41,12 @@ def by_patches(shape: Shape) -> bool:
     How many clients there are should matter for memory only: runs trained together then round as they would alone.
     """
     patches = shape.clients * shape.batch * shape.channels * shape.kernel[0] * shape.kernel[1] * shape.pixels
-    return shape.channels <= FEW_CHANNELS.get(shape.device, 0) and patches <= MOST_PATCHES
+    if shape.device == "cuda":
+        small = shape.dtype == torch.float32 and shape.batch <= SMALL_BATCH
+        faster = shape.dtype == torch.float64 or shape.channels == 1 or small
+    else:
+        faster = shape.channels <= FEW_CHANNELS
+    return faster and patches <= MOST_PATCHES
 
 
 def convolve(x: Tensor, w: Tensor, bias: Tensor | None, stride: Pair, padding: Pair, dilation: Pair) -> Tensor:
