@@ -16,7 +16,7 @@ from fedskew.reproduce import cells
 from fedskew.reproduce.request import Request
 from fedskew.store import archive
 
-TINY = replace(zhao2018.SCALES["smoke"], rounds=0.02)
+TINY = replace(zhao2018.SCALES["smoke"], rounds=0.004)
 
 
 def quiet(rows, rounds, label):
@@ -91,11 +91,11 @@ def test_the_whole_path(paper, tmp_path):
 def test_a_reproduction_that_was_killed_goes_on_on_another_machine(tmp_path):
     """kill -9, pack, unpack into another store, go on: the rows are those of a run that was never stopped."""
     here, there = Store(tmp_path / "here"), Store(tmp_path / "there")
-    wanted = zhao2018.table2("mnist", replace(TINY, rounds=1.0))[:1]
+    wanted = zhao2018.table2("mnist", replace(TINY, rounds=0.4))[:1]
     script = (
         "from dataclasses import replace\nfrom fedskew import Store\nfrom fedskew.papers import zhao2018\n"
         "from fedskew.reproduce import cells\n"
-        "scale = replace(zhao2018.SCALES['smoke'], rounds=1.0)\n"
+        "scale = replace(zhao2018.SCALES['smoke'], rounds=0.4)\n"
         f"store, wanted = Store({str(here.folder)!r}), zhao2018.table2('mnist', scale)[:1]\n"
         "cells.train(store, wanted, lambda rows, rounds, label: rows, checkpoint_seconds=0)\n"
     )
