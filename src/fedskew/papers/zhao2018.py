@@ -1,8 +1,8 @@
 """Zhao et al. 2018, "Federated Learning with Non-IID Data": runs and published numbers of every table and figure.
 
 Ten clients, all of them in every round; the learning rate decays with the round (section 2.1). The paper does not say
-how many rounds its Table 3 took. Here it is 500 as in its section 3.2.1, and 300 as in its section 4.2 for CIFAR-10, where
-nothing changes after that. "Large" and "small" batches are 100 and 10, for KWS 50 and 10; SGD's are ten times larger.
+how many rounds its Table 3 took. Here it is 500 as in its section 3.2.1, and for CIFAR-10, where nothing changes after
+that, 300 as in section 4.2. "Large" and "small" batches are 100 and 10, for KWS 50 and 10; SGD's are ten times larger.
 """
 
 from __future__ import annotations
