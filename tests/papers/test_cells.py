@@ -2,6 +2,7 @@
 
 import pytest
 
+from fedskew.data.sources import SOURCES
 from fedskew.papers import lahoti, zhao2018
 from fedskew.run import Run
 
@@ -87,5 +88,6 @@ def test_every_run_can_be_written_down_and_read_back(paper, scale):
         for run in cell.runs
     ]
     assert all(Run(**run.spec()) == run for run in runs)
+    assert {run.data for run in runs} <= set(SOURCES)
     if scale == "smoke":
         assert {run.data for run in runs} == {"digits"}

@@ -22,7 +22,7 @@ FRACTIONS = (0.05, 0.1, 0.2)
 PASSES = 5
 SCALES = {
     "smoke": Scale("smoke", rounds=0.4, every=2, data="digits", model="mlp"),
-    "quick": Scale("quick", rounds=0.5, examples=6000),
+    "quick": Scale("quick", rounds=0.5, examples=2000, every=2),
     "full": Scale("full"),
 }
 # Section 5.5: points gained on one-class clients by 10 % of the data.

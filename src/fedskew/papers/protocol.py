@@ -34,7 +34,9 @@ class Scale:
     """How much of a protocol is trained: all of it, or less data, fewer rounds and fewer values of a sweep."""
 
     name: Name
-    rounds: float = 1.0  # times the paper's
+    rounds: float = 1.0  # times the paper's, but ...
+    most: int = 1 << 30  # ... not more than this
+    batch: int = 1  # what batches are divided by: fewer examples a client, and yet as many steps a round
     examples: int | None = None  # of the training set; None: all
     seeds: int = 1
     every: int = 1  # of a sweep's values, the first, the last and every so many between
@@ -43,7 +45,7 @@ class Scale:
 
     def of(self, rounds: int) -> int:
         """So many rounds at this scale."""
-        return max(2, round(self.rounds * rounds))
+        return max(2, min(self.most, round(self.rounds * rounds)))
 
     def thinned(self, values: tuple[float, ...]) -> tuple[float, ...]:
         """Some of a sweep's values, both ends among them."""

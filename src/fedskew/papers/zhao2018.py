@@ -30,12 +30,12 @@ class Task:
 TASKS = {
     "mnist": Task("mnist", 0.01, 0.995, 100, 10, 500, 500),
     "cifar10": Task("cifar10", 0.1, 0.992, 100, 10, 300, 500),
-    "kws": Task("speech-commands-v0.01", 0.05, 0.992, 50, 10, 500, 500),
+    "kws": Task("speech-commands", 0.05, 0.992, 50, 10, 500, 500),
 }
 COLUMNS = ("mnist", "cifar10", "kws")
 SCALES = {
     "smoke": Scale("smoke", rounds=0.06, seeds=1, every=7, data="digits", model="mlp"),
-    "quick": Scale("quick", rounds=0.1, examples=5000, seeds=1, every=3),
+    "quick": Scale("quick", rounds=0.1, most=30, batch=5, examples=2000, seeds=1, every=3),
     "full": Scale("full"),
 }
 
@@ -105,7 +105,7 @@ def table3(column: str, scale: Scale) -> list[Cell]:
     for training, size, epochs, *published in TABLE3:
         kind, _, setting = training.partition(" ")
         fields: dict[str, Any] = {
-            "batch": task.large if size == "large" else task.small,
+            "batch": max(2, (task.large if size == "large" else task.small) // scale.batch),
             "epochs": epochs or 1,
             "rounds": scale.of(task.rounds),
             "algorithm": "sgd" if kind == "SGD" else "fedavg",
@@ -132,14 +132,12 @@ def table2(column: str, scale: Scale) -> list[Cell]:
     """Accuracy at eight EMDs, five distributions each (Figure 5); seeds are distributions."""
     task = TASKS[column]
     distributions = DISTRIBUTIONS if scale.name == "full" else 2
+    recipe = {"batch": task.large // scale.batch, "rounds": scale.of(task.emd_rounds)}
     return [
         Cell(
             "table 2",
             {"data": column, "emd": emd, "paper_std": TABLE2_STD[column][EMDS.index(emd)]},
-            tuple(
-                run(column, scale, batch=task.large, partition=_emd(emd), rounds=scale.of(task.emd_rounds), seed=seed)
-                for seed in range(distributions)
-            ),
+            tuple(run(column, scale, **recipe, partition=_emd(emd), seed=seed) for seed in range(distributions)),
             TABLE2[column][EMDS.index(emd)],
         )
         for emd in scale.thinned(EMDS)
@@ -163,7 +161,8 @@ def figure7(column: str, scale: Scale) -> list[Cell]:
     """Accuracy and EMD against beta, all of G merged; then against alpha, from weights warmed up to 60 %."""
     task = TASKS[column]
     seeds = range(scale.seeds)
-    base = {"batch": task.large, "partition": "classes:1", "rounds": scale.of(task.rounds), "holdout": 0.2}
+    base: dict[str, Any] = {"batch": task.large // scale.batch, "partition": "classes:1", "holdout": 0.2}
+    base["rounds"] = scale.of(task.rounds)
 
     def runs(**fields: Any) -> tuple[Run, ...]:
         return tuple(run(column, scale, **base, **fields, seed=seed) for seed in seeds)
