@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import statistics
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +75,79 @@ def cpu_table(found: Any) -> str:
         for case in found["cases"]
     ]
     return table(["a round", "engine", "loop, s", "ours, s", "ours / loop", "reach", "of peak FLOP/s"], rows)
+
+
+def peers_table(found: Any) -> str:
+    """Each system's time over the loop's, and how far single rounds were from that."""
+    names = peers_names(found)
+    rows = []
+    for case in found["cases"]:
+        systems = case["systems"]
+        loop = f"{statistics.median(its['loop_s'] for its in systems.values()):.3g}" if systems else "-"
+        rows.append([case["name"], loop, *(_ratio(systems.get(name)) for name in names)])
+    return table(["a round", "loop, s", *names], rows)
+
+
+def _ratio(its: Any) -> str:
+    if its is None:
+        return "-"
+    least, most = its["ratio_range"]
+    mark = r"\*" if its["disturbed"] else ""
+    return f"{its['ratio']:.2g} ({least:.2g}-{most:.2g}){mark}"
+
+
+def peers_memory(found: Any) -> str:
+    """Each system's memory, GB."""
+    names = peers_names(found)
+    rows = []
+    for case in found["cases"]:
+        systems = case["systems"]
+        loop = max((its["loop_memory_mb"] for its in systems.values()), default=None)
+        all_mb = [loop, *(systems.get(name, {}).get("memory_mb") for name in names)]
+        rows.append([case["name"], *(f"{mb / 1024:.1f}" if mb else "-" for mb in all_mb)])
+    return table(["memory, GB", "loop", *names], rows)
+
+
+def peers_names(found: Any) -> list[str]:
+    """The systems that were measured in some case."""
+    return list(max((case["systems"] for case in found["cases"]), key=len))
+
+
+def peers_device(found: Any) -> str:
+    """Where, with what and when."""
+    parts = [f"{name} {version}" for its in found["versions"].values() for name, version in its.items()]
+    return f"{found['device']}, {found['date']}; {', '.join(dict.fromkeys(parts))}"
+
+
+def peers_notes(found: Any) -> str:
+    """Where a peer takes less time than ours, what is missing, and which figures to doubt."""
+    names = peers_names(found)
+    pairs = [
+        (case["name"], case["systems"].get("fedskew"), n, case["systems"].get(n))
+        for case in found["cases"]
+        for n in names
+    ]
+    faster = [f"{n} on {case}" for case, ours, n, its in pairs if ours and its and its["ratio"] < ours["ratio"]]
+    text = f"Faster than fedskew: {'; '.join(faster)}." if faster else "No peer was faster than fedskew where measured."
+    if missing := sum(its is None for *_, its in pairs):
+        text += f" {missing} of {len(pairs)} figures (-) are not measured yet."
+    disturbed = [its["others"] for *_, its in pairs if its and its["disturbed"]]
+    if disturbed:
+        text += (
+            f"\n\n\\* {len(disturbed)} of {len(pairs) - missing} figures were measured while other processes used more "
+            f"than {found['quiet']:.0%} of the machine ({min(disturbed):.0%} to {max(disturbed):.0%}). Do not rely on "
+            "them: two such runs of Flower on the MNIST CNN, B=10, gave 0.58 to 0.66 and 1.3 to 1.6."
+        )
+    return text
+
+
+def peers_errors(found: Any) -> str:
+    """How closely the systems trained the loop's round."""
+    worst: dict[str, float] = {}
+    for case in found["cases"]:
+        for name, its in case["systems"].items():
+            worst[name] = max(worst.get(name, 0.0), its["weights_error"])
+    return ", ".join(f"{name} {error:.0e}" for name, error in worst.items())
 
 
 def cifar_table(found: Any) -> str:
@@ -154,6 +228,7 @@ def chart(cpu: Any, gpu: Any) -> alt.HConcatChart:
 def main() -> None:
     """Write the page."""
     gpu, cpu, cifar = read("bench_gpu"), read("bench_cpu"), read("cifar_gpu")
+    peers = read("peers")
     scale_cpu, scale_gpu = read("scaling_cpu"), read("scaling_gpu")
     files.save(chart(scale_cpu, scale_gpu), ROOT / "docs" / "images" / "scaling.svg")
     text = (Path(__file__).parent / "performance.template.md").read_text()
@@ -162,6 +237,11 @@ def main() -> None:
         "gpu_device": f"{gpu['bf16']['device']}, torch {gpu['bf16']['torch']}, {gpu['bf16']['date']}",
         "cpu": cpu_table(cpu),
         "cpu_device": f"{cpu['device']}, torch {cpu['torch']}, {cpu['date']}",
+        "peers": peers_table(peers),
+        "peers_memory": peers_memory(peers),
+        "peers_device": peers_device(peers),
+        "peers_notes": peers_notes(peers),
+        "peers_errors": peers_errors(peers),
         "cifar": cifar_table(cifar),
         "cifar_seconds": " and ".join(
             f"{ours['seconds_three_fedavg_runs_together']:.0f} s in {name}" for name, ours in cifar["ours"].items()

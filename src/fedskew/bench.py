@@ -67,7 +67,7 @@ def measure(
 
 
 def _measured(case: Case, device: torch.device, engine: Engine, precision: Precision, peak: float) -> dict[str, Any]:
-    problem = _problem(case, device)
+    problem = problem_of(case, device)
     w, stats = weights(problem.model)
     parts = np.split(np.arange(case.clients * case.examples), case.clients)
     plan = Plan(1, case.batch, False, case.transform, case.shape)
@@ -97,7 +97,8 @@ def _measured(case: Case, device: torch.device, engine: Engine, precision: Preci
     }
 
 
-def _problem(case: Case, device: torch.device) -> Problem:
+def problem_of(case: Case, device: torch.device) -> Problem:
+    """The case's network and its data."""
     g = rng.stream(0, "bench")
     n = case.clients * case.examples
     model = models.build(models.find(case.model), output_shape(case.transform, case.shape), 10, seed=0).to(device)
