@@ -147,10 +147,10 @@ def table(found: Sequence[dict[str, Any]], base: Run) -> Table:
     )
 
 
-def sections(
-    store: Store, field: Sequence[tuple[Entrant, Sequence[str]]], found: Sequence[dict[str, Any]], base: Run
-) -> list[Section]:
-    """The page: the table, and every method's accuracy over rounds with its seeds as a band."""
+def chart(
+    store: Store, field: Sequence[tuple[Entrant, Sequence[str]]], found: Sequence[dict[str, Any]]
+) -> charts.Chart:
+    """Every method's accuracy over rounds, its seeds as a band, in the order of the table."""
     order = [f"{r['algorithm']} + {r['remedy']}" if r["remedy"] else r["algorithm"] for r in found]
     points = [
         {"run": entrant.label, "round": round, "accuracy": accuracy}
@@ -158,9 +158,14 @@ def sections(
         for id in ids
         for round, accuracy in sweep.accuracies(store, id)
     ]
+    return charts.accuracy_curves(points, runs=order)
+
+
+def sections(found: Sequence[dict[str, Any]], base: Run, curves: charts.Chart) -> list[Section]:
+    """The page: the table and the chart."""
     return [
         Section("Which remedy pays", table=table(found, base)),
-        Section("Accuracy over rounds", figures=[Figure(charts.accuracy_curves(points, runs=order))]),
+        Section("Accuracy over rounds", figures=[Figure(curves)]),
     ]
 
 

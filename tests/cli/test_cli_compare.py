@@ -94,7 +94,7 @@ def test_a_comparison_that_was_killed_goes_on(tmp_path):
         (["--tune", "lr=a/b"], "write learning rates with / between"),
         (["--warm-up", "0.6"], "add --share"),
         (["--algorithms", "fedsuper"], "choose one of fedavg, fedavgm"),
-        (["--out", "page.txt"], "must end in .html, .md, .json"),
+        (["--out", "page.txt"], "must end in .html, .svg, .md, .json"),
         (["--share", "beta=3"], "beta = '3'"),
     ],
 )

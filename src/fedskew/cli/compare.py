@@ -44,7 +44,8 @@ def compare(
         bool, _option("Also train FedAvg with IID clients. [yes]", "--reference/--no-reference")
     ] = True,
     out: Annotated[
-        Path, _option("Where it goes: .html (table and chart), .md (the table) or .json. [compare.html]")
+        Path,
+        _option("Where it goes: .html (table and chart), .svg (the chart), .md (the table) or .json. [compare.html]"),
     ] = Path("compare.html"),
     config: options.Config = None,
     data: options.Data = None,
@@ -86,7 +87,7 @@ def compare(
     from fedskew.run import Run
     from fedskew.store import Store
 
-    files.check_ending(out, (".html", ".md", ".json"))
+    files.check_ending(out, (".html", ".svg", ".md", ".json"))
     if warm_up and not share:
         raise FedskewError('--warm-up trains on shared data: add --share "beta=0.1,alpha=0.5"')
     store, base = Store(), Run(**(read(config) if config else {}) | given)
@@ -101,15 +102,17 @@ def compare(
     found = compare.rows(store, pairs, target)
     command = shlex.join(["fedskew", *sys.argv[1:]])
     document = {"rows": found, "command": command, "page": str(out), "runs": {e.label: list(i) for e, i in pairs}}
+    chart = compare.chart(store, pairs, found)
     match out.suffix.lower():
         case ".html":
-            sections = compare.sections(store, pairs, found, base)
-            text = page.render("Methods compared", sections, footer=f"Made by `{command}`.")
+            sections = compare.sections(found, base, chart)
+            files.write(out, page.render("Methods compared", sections, footer=f"Made by `{command}`."))
+        case ".svg":
+            files.save(chart, out)
         case ".md":
-            text = f"`{command}`\n\n{compare.table(found, base).markdown()}"
+            files.write(out, f"`{command}`\n\n{compare.table(found, base).markdown()}")
         case _:
-            text = json.dumps(document, indent=1) + "\n"
-    files.write(out, text)
+            files.write(out, json.dumps(document, indent=1) + "\n")
     if as_json:
         console.print_json(document)
     else:
