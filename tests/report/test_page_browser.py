@@ -181,7 +181,7 @@ def test_charts_follow_the_window(visit: Visit) -> None:
 @pytest.mark.parametrize("width", [400, 1600])
 def test_the_demos_own_report(browser: Browser, demo_report: Path, width: int) -> None:
     visit = Visit(browser, demo_report, width)
-    assert len(visit.boxes()) == 7
+    assert len(visit.boxes()) == 8
     assert sticks_out(visit.page) == []
     table = visit.page.locator(".scroll").first
     assert table.evaluate("e => e.scrollWidth <= e.clientWidth")  # the whole table is in sight

@@ -65,7 +65,8 @@ def many_of(problem: Problem, engine: Engine) -> Many:
         if way in ONE_BY_ONE:
             with threads.for_steps_of(flops * batch if way == "loop" else threads.SMALL_STEP):
                 return [ONE_BY_ONE[way](problem, task) for task in tasks]
-        with threads.for_steps_of(flops * batch):
+        clients = sum(len(task.cohort) for task in tasks)
+        with threads.for_steps_of(flops * batch * clients, threads.SMALL_STACK):
             return stacked.many(problem, tasks)
 
     return many

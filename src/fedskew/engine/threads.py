@@ -13,6 +13,9 @@ from torch.utils.flop_counter import FlopCounterMode
 
 # Below this two threads gain nothing: on two cores a step of the digits MLP takes 1.3 times as long as with one.
 SMALL_STEP = 5e7  # floating-point operations
+# Of all clients in one operation: 100 clients of softmax regression (4.7e7) take 6.6 ms a round with two threads and
+# 12.7 with one; ten of the digits MLP (3.3e7) still take 1.3 times as long with two.
+SMALL_STACK = 4e7
 
 M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_THRESHOLD = -1, -2, -3  # of malloc.h
 
@@ -27,10 +30,10 @@ def step_flops(model: nn.Module, shape: tuple[int, ...], batch: int) -> float:
 
 
 @contextmanager
-def for_steps_of(flops: float) -> Iterator[None]:
+def for_steps_of(flops: float, small: float = SMALL_STEP) -> Iterator[None]:
     """One thread for small steps; otherwise as many as torch was given."""
     with restored():
-        if flops < SMALL_STEP:
+        if flops < small:
             torch.set_num_threads(1)
         yield
 
