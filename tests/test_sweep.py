@@ -29,6 +29,14 @@ def test_runs_of_one_shape_are_one_group_and_every_run_is_trained_as_alone():
         assert sweep.final(store, id) == pytest.approx(last.accuracy, abs=0.005)
 
 
+def test_groups_can_be_kept_small():
+    store = Store()
+    runs = [Run(**SMALL, seed=seed) for seed in range(5)]
+    ids, groups = sweep.plan(store, runs, at_once=2)
+    assert [group.ids for group in groups] == [ids[:2], ids[2:4], ids[4:]]
+    assert len(list(sweep.train(store, groups))) == 20
+
+
 def test_what_the_store_has_is_not_trained_again():
     store = Store()
     runs = runs_of()

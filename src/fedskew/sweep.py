@@ -25,8 +25,8 @@ class Group:
     left: int  # rounds that are still to be trained, of all runs
 
 
-def plan(store: Store, runs: Sequence[Run]) -> tuple[list[str], list[Group]]:
-    """The id of every run, new ones written down, and what is left to train.
+def plan(store: Store, runs: Sequence[Run], at_once: int | None = None) -> tuple[list[str], list[Group]]:
+    """The id of every run, new ones written down, and what is left to train, in groups of `at_once` runs at most.
 
     A run that the store already has (same spec, whatever its name) is not trained again. Raises before anything is
     trained if a run cannot be.
@@ -40,7 +40,10 @@ def plan(store: Store, runs: Sequence[Run]) -> tuple[list[str], list[Group]]:
         ids.append(id)
         if stored is not None and stored.over:
             continue
-        shape = tuple(str(getattr(run, key)) for key in SHAPE)
+        shape: tuple[Any, ...] = tuple(str(getattr(run, key)) for key in SHAPE)
+        if at_once is not None:
+            full = [part for part in groups if part[:-1] == shape and len(groups[part].ids) >= at_once]
+            shape = (*shape, len(full))
         group = groups.get(shape, Group([], [], 0))
         if id not in group.ids:
             left = run.rounds - (stored.round if stored else 0)

@@ -124,6 +124,27 @@ def test_a_reproduction_that_was_killed_goes_on_on_another_machine(tmp_path):
         assert [r["accuracy"] for r in a] == [r["accuracy"] for r in b]
 
 
+def test_a_machine_that_only_trains(tmp_path, monkeypatch):
+    """Stopped in time, packed, and gone on with from the archive in another store, without rich, typer or charts."""
+    packed = tmp_path / "part.zip"
+    banned = "import sys\nfor name in ('altair', 'typer', 'rich', 'vl_convert'): sys.modules[name] = None\n"
+    start = "import runpy\nrunpy.run_module('fedskew.reproduce', run_name='__main__')"
+    ask = ["zhao2018", "table3", "--data", "mnist", "--scale", "smoke", "--at-once", "2", "--pack", str(packed)]
+
+    def run(store, *more):
+        monkeypatch.setenv("FEDSKEW_STORE", str(tmp_path / store))
+        done = subprocess.run(
+            [sys.executable, "-c", banned + start, *ask, *more], capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    assert "out of time" in run("first", "--seconds", "0.5")
+    said = run("second", "--unpack", str(packed))
+    assert "unpacked" in said
+    assert said.count("'seeds': 1") == 10
+
+
 def test_an_archive_is_checked(tmp_path):
     with pytest.raises(SystemExit):
         main(["runs", "unpack", str(tmp_path / "none.zip")])

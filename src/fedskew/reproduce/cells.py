@@ -54,11 +54,14 @@ class Outcome:
         }
 
 
-def train(store: Store, cells: Sequence[Cell], watch: Watch, **how: Any) -> None:
-    """Train whatever of the cells the store has not; those that begin with other runs' weights come second."""
+def train(store: Store, cells: Sequence[Cell], watch: Watch, *, at_once: int | None = None, **how: Any) -> None:
+    """Train whatever of the cells the store has not; those that begin with other runs' weights come second.
+
+    At most `at_once` runs train together, where that is given.
+    """
     for runs, label in ((_first(cells), "training"), (None, "training from pre-trained weights")):
         wanted = [run for run in _second(store, cells) if run] if runs is None else runs
-        _, groups = sweep.plan(store, wanted)
+        _, groups = sweep.plan(store, wanted, at_once)
         for _ in watch(sweep.train(store, groups, **how), sum(group.left for group in groups), label):
             pass
 
