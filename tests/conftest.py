@@ -5,9 +5,20 @@ from hypothesis import settings
 
 import fedskew  # noqa: F401 - before torch, whose threads it tells how to wait
 
+import torch  # isort: skip
+
 # Timings belong to benchmarks; the same examples on every machine make a red run mean something.
 settings.register_profile("fedskew", deadline=None, derandomize=True)
 settings.load_profile("fedskew")
+
+
+@pytest.fixture
+def one_thread():
+    """Networks this small only wait for each other on several."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 @pytest.fixture(autouse=True)

@@ -7,7 +7,8 @@ import pytest
 
 from fedskew import Run, Store, compare, from_arrays, load, measure, sweep
 from fedskew.errors import FedskewError
-from fedskew.laboratory import Laboratory, split
+from fedskew.laboratory import Laboratory
+from fedskew.sides import split
 
 BASE = Run(model="softmax", partition="classes:1", clients=10, rounds=6, lr=0.05)
 

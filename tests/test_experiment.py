@@ -12,7 +12,7 @@ from fedskew import rng
 from fedskew.data import datasets
 from fedskew.errors import FedskewError
 from fedskew.experiment import Row, Run, train
-from fedskew.laboratory import split
+from fedskew.sides import split
 
 SMALL = {"data": "digits", "model": "softmax", "rounds": 3, "lr": 0.5, "batch": 10}
 

@@ -15,22 +15,16 @@ from fedskew import measure, prepare, rng
 from fedskew.data import datasets
 from fedskew.errors import FedskewError
 from fedskew.experiment import Run, train, train_together
-from fedskew.laboratory import Laboratory, shared_set, split
+from fedskew.laboratory import Laboratory
 from fedskew.prepare import Share, WarmUp, hold_out, mixed_emd, parse_share, parse_warm_up
+from fedskew.sides import shared_set, split
 from fedskew.store import Store
+
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 DIGITS = datasets.load("digits")
 SMALL = {"data": "digits", "model": "softmax", "rounds": 2, "lr": 0.5, "partition": "classes:1", "clients": 10}
 SHARED = SMALL | {"share": "beta=0.1,alpha=0.5"}
-
-
-@pytest.fixture(autouse=True)
-def _one_thread():
-    """Networks this small only wait for each other on several."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def lab_of(run, data=DIGITS):

@@ -22,6 +22,7 @@ FLOORS = [
     {"engine"},
     {"algorithms", "prepare"},
     {"run"},
+    {"sides"},
     {"laboratory"},
     {"experiment", "bench"},
     {"store"},

@@ -13,12 +13,12 @@ from fedskew import measure, rng
 from fedskew.data import datasets
 from fedskew.data.partition.parts import Parts
 from fedskew.experiment import Row, Run
-from fedskew.laboratory import shared_set, split
 from fedskew.prepare import HOLDOUT
 from fedskew.report import charts
 from fedskew.report.page import Figure, Section
 from fedskew.report.population import population
 from fedskew.report.tables import Column, Table, points
+from fedskew.sides import shared_set, split
 
 ROUNDS = 40
 LAST = 5  # accuracy is the mean of the last rounds: one round of one-class clients is noisy

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Generator, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
@@ -16,6 +14,7 @@ from fedskew.algorithms import SGD, State
 from fedskew.algorithms.state import swa
 from fedskew.data import datasets
 from fedskew.data.dataset import Dataset
+from fedskew.engine.abreast import Clock, by_shape
 from fedskew.engine.choose import Engine, Precision, many_of
 from fedskew.engine.evaluate import Exam, Scores, evaluate_many
 from fedskew.engine.problem import Task, Trained
@@ -122,7 +121,7 @@ def train_together(
     first = Laboratory.of(runs[0], data, device, engine, precision)
     labs = [first, *(Laboratory.of(run, data, device, engine, precision, beside=first) for run in runs[1:])]
     many = many_of(first.problem, engine)
-    clock = _Clock(len(runs))
+    clock = Clock(len(runs))
     starts = beginnings or [Beginning()] * len(runs)
     waiting = {i: _rounds(lab, start) for i, (lab, start) in enumerate(zip(labs, starts, strict=True))}
     answers: dict[int, Trained | Scores] = {}
@@ -143,64 +142,15 @@ def train_together(
                 tasks[i] = said
             else:
                 exams[i] = said
-        for alike in _by_shape(tasks, paces):
+        for alike in by_shape(tasks, paces):
             answers |= dict(zip(alike, many([tasks[i] for i in alike]), strict=True))
         answers |= dict(zip(exams, evaluate_many(first.problem, list(exams.values())), strict=True))
-
-
-class _Clock:
-    """Time that each run took; runs that train abreast share it evenly. It stands still while a row is looked at."""
-
-    def __init__(self, runs: int) -> None:
-        self.idle = 0.0
-        self.last = [self.now()] * runs
-
-    def now(self) -> float:
-        return time.perf_counter() - self.idle
-
-    def since_last(self, run: int, abreast: int) -> float:
-        before, self.last[run] = self.last[run], self.now()
-        return (self.last[run] - before) / abreast
-
-    @contextmanager
-    def stopped(self) -> Iterator[None]:
-        began = time.perf_counter()
-        try:
-            yield
-        finally:
-            self.idle += time.perf_counter() - began
 
 
 # What a stacked step cannot vary from client to client.
 SHAPE = ("data", "model", "transform", "batch", "epochs", "drop_last", "momentum", "weight_decay")
 
-# Cohorts with more steps than the shortest by this factor train apart: a padded step costs as much as any other.
-LONGER = 1.25
-
 Said = Task | Exam | Row
-
-
-def _by_shape(tasks: dict[int, Task], paces: dict[tuple[int, int], int]) -> list[list[int]]:
-    """Tasks that lose little by being padded to each other: of one batch size and of about as many steps.
-
-    A run keeps the pace of its first round (`paces`), so that the same runs meet every time and a GPU's programs are
-    used again. MOON's stay apart, at three times the cost of a step.
-    """
-    groups: dict[tuple[int, bool], list[int]] = {}
-    for i, task in tasks.items():
-        _, steps, batch = task.cohort.index.shape
-        paces.setdefault((i, batch), steps)
-        groups.setdefault((batch, task.terms.contrast is not None), []).append(i)
-    found = []
-    for (batch, _), alike in groups.items():
-        alike.sort(key=lambda i: paces[i, batch])
-        first = 0
-        for at, i in enumerate(alike):
-            if paces[i, batch] > LONGER * paces[alike[first], batch]:
-                found.append(alike[first:at])
-                first = at
-        found.append(alike[first:])
-    return found
 
 
 def _next(rounds: Generator[Said, Any, None], answer: Trained | Scores | None) -> Said | None:

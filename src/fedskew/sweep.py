@@ -8,12 +8,11 @@ from typing import Any
 
 from fedskew.data import datasets
 from fedskew.data.dataset import Dataset
-from fedskew.errors import FedskewError
 from fedskew.experiment import SHAPE, Row
 from fedskew.run import Run
 from fedskew.store import Store
 
-__all__ = ["SHAPE", "Group", "accuracies", "final", "plan", "train"]
+__all__ = ["SHAPE", "Group", "accuracies", "plan", "train"]
 
 
 @dataclass(frozen=True)
@@ -60,11 +59,3 @@ def train(store: Store, groups: Sequence[Group], **how: Any) -> Iterator[tuple[s
 def accuracies(store: Store, id: str) -> list[tuple[int, float]]:
     """(round, accuracy) of every evaluation of a run."""
     return [(r["round"], r["accuracy"]) for r in store.records(id) if r["accuracy"] is not None]
-
-
-def final(store: Store, id: str) -> float:
-    """The accuracy that a run ended with; a run that diverged ends at what it had then."""
-    found = accuracies(store, id)
-    if not found:
-        raise FedskewError(f"run {id} has no accuracy yet; go on with: fedskew resume {id}")
-    return found[-1][1]

@@ -14,7 +14,7 @@ from fedskew import demo
 from fedskew.cli import main
 from fedskew.data import datasets
 from fedskew.experiment import Run, train
-from fedskew.laboratory import split
+from fedskew.sides import split
 
 
 def fedskew(*args: str, cwd: Path) -> subprocess.CompletedProcess[str]:

@@ -10,11 +10,12 @@ import sys
 import time
 
 import pytest
-import torch
 
 from fedskew.cli import main
 from fedskew.experiment import Run, train
 from fedskew.store import Store
+
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 SMALL = {"data": "digits", "examples": 200, "model": "softmax", "partition": "classes:2", "clients": 5, "lr": 0.5}
 ONE_THREAD = {"OMP_NUM_THREADS": "1"}
@@ -26,15 +27,6 @@ def small(**fields):
 
 def plain(records):
     return [{key: value for key, value in record.items() if key != "seconds"} for record in records]
-
-
-@pytest.fixture(autouse=True)
-def _one_thread():
-    """Networks this small only wait for each other on several."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture

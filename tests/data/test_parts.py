@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 from fedskew import measure
 from fedskew.data.dataset import Dataset
 from fedskew.data.partition import Iid, Parts, parse_partition
-from fedskew.laboratory import Laboratory, split
+from fedskew.laboratory import Laboratory
 from fedskew.rng import stream
 from fedskew.run import Run
+from fedskew.sides import split
 
 sizes = st.lists(st.integers(0, 5), max_size=12)
 

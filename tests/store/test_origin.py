@@ -7,7 +7,7 @@ import pytest
 
 from fedskew.data import datasets
 from fedskew.experiment import Run
-from fedskew.laboratory import split
+from fedskew.sides import split
 from fedskew.store.origin import fingerprint
 
 PARTITIONS = [

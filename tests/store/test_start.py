@@ -20,6 +20,8 @@ from fedskew.experiment import Run, train
 from fedskew.store import Store
 from fedskew.store.entry import checkpoint_name
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 SMALL = {"data": "digits", "examples": 600, "model": "softmax", "partition": "classes:2", "clients": 5, "lr": 0.5}
 PREPARED = {"share": "beta=0.1,alpha=0.5", "warm_up": "rounds=3"}
 
@@ -53,15 +55,6 @@ def finished(store, **fields):
     id = store.create(small(**fields))
     *_, last = store.advance(id)
     return id, last.state
-
-
-@pytest.fixture(autouse=True)
-def _one_thread():
-    """Networks this small only wait for each other on several."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture

@@ -16,6 +16,8 @@ from fedskew.experiment import Row, Run, train
 from fedskew.store import Store, database
 from fedskew.store.entry import checkpoint_name
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 SMALL = {"data": "digits", "examples": 200, "model": "softmax", "partition": "classes:2", "clients": 5, "lr": 0.5}
 
 
@@ -46,15 +48,6 @@ def stop_after(store, id, round, **options):
 
 def listing(folder):
     return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
-
-
-@pytest.fixture(autouse=True)
-def _one_thread():
-    """Networks this small only wait for each other on several."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.fixture

@@ -13,8 +13,9 @@ import torch
 from fedskew.data import datasets
 from fedskew.data.dataset import Dataset
 from fedskew.engine.choose import Engine, Precision
-from fedskew.laboratory import find_device, shared_set, split
+from fedskew.laboratory import find_device
 from fedskew.run import Run
+from fedskew.sides import shared_set, split
 from fedskew.tree import Tree
 
 

@@ -1,0 +1,102 @@
+"""The training set taken apart: what clients hold, the holdout, the validation split, the shared set."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedskew import prepare, rng
+from fedskew.data.dataset import Dataset
+from fedskew.data.partition import Parts
+from fedskew.errors import FedskewError
+from fedskew.run import Run
+
+AT_LEAST, AT_MOST = 5, 10_000  # examples of a class, and in all, that say how far warm-up is; Zhao's holdout has 10,000
+
+
+@dataclass(frozen=True)
+class Sides:
+    """The training set in three: what clients share out among them, the holdout, and the validation split."""
+
+    clients: NDArray[np.int64] | None  # None: all of it
+    held: NDArray[np.int64]
+    validation: NDArray[np.int64]
+
+    def of_clients(self, examples: int) -> NDArray[np.int64]:
+        """What clients share out, of a training set with so many examples."""
+        return np.arange(examples) if self.clients is None else self.clients
+
+
+def split(run: Run, data: Dataset) -> Parts:
+    """The clients' indices into the training set."""
+    y, groups = data.y, data.groups
+    used = sides_of(run, data).clients
+    if used is not None:
+        y, groups = y[used], None if groups is None else groups[used]
+    parts = run.partition(y, rng.stream(run.seed, "partition"), groups)
+    sizes = parts.sizes
+    if not sizes.all():
+        raise FedskewError(
+            f"partition {run.partition}: client {sizes.argmin()} has no example; use fewer clients or min_size"
+        )
+    return parts if used is None else Parts(used[parts.flat], sizes)
+
+
+def sides_of(run: Run, data: Dataset) -> Sides:
+    """The part that is used, less the validation split, less the holdout."""
+    used = None
+    if run.examples is not None:
+        if run.examples > len(data.y):
+            raise FedskewError(f"examples = {run.examples}, but {data.name} has only {len(data.y)}; lower it")
+        used = np.sort(rng.stream(run.seed, "examples").choice(len(data.y), run.examples, replace=False))
+    used, validation = _apart(data, used, run.validation, rng.stream(run.seed, "validation"))
+    if run.validation and len(validation) == 0:
+        examples = run.examples or len(data.y)
+        raise FedskewError(f"validation = {run.validation} of {examples} examples is not one of them; raise it")
+    clients, held = _apart(data, used, run.held_out, rng.stream(run.seed, "holdout"))
+    return Sides(clients, held, validation)
+
+
+def _apart(
+    data: Dataset, used: NDArray[np.int64] | None, fraction: float, generator: np.random.Generator
+) -> tuple[NDArray[np.int64] | None, NDArray[np.int64]]:
+    if not fraction:
+        return used, np.empty(0, np.int64)
+    used = np.arange(len(data.y)) if used is None else used
+    kept, held = prepare.hold_out(data.y[used], fraction, generator)
+    return used[kept], used[held]
+
+
+def shared_set(run: Run, data: Dataset, parts: Parts) -> NDArray[np.int64] | None:
+    """G as indices into the training set; D is what the clients hold."""
+    if run.share is None:
+        return None
+    held, number = sides_of(run, data).held, len(parts.flat)
+    return held[run.share.draw(data.y[held], number, len(data.classes), rng.stream(run.seed, "shared"))]
+
+
+def warm_set(run: Run, sides: Sides, shared: NDArray[np.int64] | None, examples: int) -> NDArray[np.int64] | None:
+    """What warm-up trains on: G, or a random part of everything that is not for validation."""
+    if run.warm_up is None or run.warm_up.fraction is None:
+        return shared if run.warm_up else None
+    everything = np.concatenate([sides.of_clients(examples), sides.held])
+    number = max(1, round(run.warm_up.fraction * len(everything)))
+    return np.sort(rng.stream(run.seed, "warm-up").choice(everything, number, replace=False))
+
+
+def rest_set(
+    run: Run, sides: Sides, warm: NDArray[np.int64] | None, classes: int, examples: int
+) -> NDArray[np.int64] | None:
+    """Fresh examples that say how far warm-up is: the holdout's or, where it has too few, clients'; never test ones."""
+    if run.warm_up is None or run.warm_up.until is None or warm is None:
+        return None
+    for side in (sides.held, sides.of_clients(examples)):
+        fresh = np.setdiff1d(side, warm)
+        if len(fresh) >= AT_LEAST * classes:
+            return rng.stream(run.seed, "rest").permutation(fresh)[:AT_MOST]
+    raise FedskewError(
+        f"warm-up trains on {len(warm)} examples and leaves too few to say when it has reached {run.warm_up.until:g}; "
+        "lower its fraction, or give passes: rounds=5"
+    )
