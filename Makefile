@@ -47,5 +47,5 @@ $(VENV)/.package: pyproject.toml constraints.txt | $(VENV)/bin/python
 	@touch $@
 
 $(VENV)/.tools: $(VENV)/.package
-	$(PIP) -e '.[test,check]'
+	$(PIP) -e '.[test,check,web,flower,cluster]'
 	@touch $@
