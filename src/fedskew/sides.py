@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedskew import prepare, rng
-from fedskew.data.dataset import Dataset, Labels
+from fedskew.data.dataset import Dataset
 from fedskew.data.partition import Parts
 from fedskew.errors import FedskewError
 from fedskew.run import Run
@@ -29,7 +29,7 @@ class Sides:
         return np.arange(examples) if self.clients is None else self.clients
 
 
-def split(run: Run, data: Dataset | Labels) -> Parts:
+def split(run: Run, data: Dataset) -> Parts:
     """The clients' indices into the training set."""
     y, groups = data.y, data.groups
     used = sides_of(run, data).clients
@@ -44,7 +44,7 @@ def split(run: Run, data: Dataset | Labels) -> Parts:
     return parts if used is None else Parts(used[parts.flat], sizes)
 
 
-def sides_of(run: Run, data: Dataset | Labels) -> Sides:
+def sides_of(run: Run, data: Dataset) -> Sides:
     """The part that is used, less the validation split, less the holdout."""
     used = None
     if run.examples is not None:
@@ -60,7 +60,7 @@ def sides_of(run: Run, data: Dataset | Labels) -> Sides:
 
 
 def _apart(
-    data: Dataset | Labels, used: NDArray[np.int64] | None, fraction: float, generator: np.random.Generator
+    data: Dataset, used: NDArray[np.int64] | None, fraction: float, generator: np.random.Generator
 ) -> tuple[NDArray[np.int64] | None, NDArray[np.int64]]:
     if not fraction:
         return used, np.empty(0, np.int64)
@@ -69,7 +69,7 @@ def _apart(
     return used[kept], used[held]
 
 
-def shared_set(run: Run, data: Dataset | Labels, parts: Parts) -> NDArray[np.int64] | None:
+def shared_set(run: Run, data: Dataset, parts: Parts) -> NDArray[np.int64] | None:
     """G as indices into the training set; D is what the clients hold."""
     if run.share is None:
         return None
