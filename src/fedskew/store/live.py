@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fedskew.store import database
 from fedskew.store.entry import Entry, checked_id
@@ -50,15 +51,27 @@ def standings(store: Store) -> list[Standing]:
     return [Standing(e, emd.get(e.id), pace.get(e.id)) for e in entries]
 
 
-def columns(store: Store, id: str, keys: Sequence[str]) -> dict[str, list[float | None]]:
-    """The rounds of a run and these values of its rows (dotted where they are nested), each as one list."""
+def columns(store: Store, id: str, keys: Sequence[str], *, after: int = -1) -> list[tuple[Any, ...]]:
+    """(round, value, ...) of every row after a round: the values of these keys, dotted where they are nested."""
     if odd := [key for key in keys if not key.replace(".", "").replace("_", "").isalnum()]:
         raise ValueError(f"not the name of a value: {odd[0]!r}")
     asked = ", ".join("accuracy" if key == "accuracy" else _VALUE.format(key) for key in keys)
+    query = f"SELECT round, {asked} FROM rows WHERE run = ? AND round > ? ORDER BY round"
     with database.reading(store.path) as db:
-        rows = db.execute(f"SELECT round, {asked} FROM rows WHERE run = ? ORDER BY round", (checked_id(id),)).fetchall()
-    found = list(zip(*rows, strict=True)) if rows else [()] * (len(keys) + 1)
-    return {name: list(values) for name, values in zip(("round", *keys), found, strict=True)}
+        return [tuple(row) for row in db.execute(query, (checked_id(id), after))]
+
+
+def tails(store: Store, ids: Iterable[str], evaluations: int) -> dict[str, list[dict[str, Any]]]:
+    """The last evaluations of each run and its last row, as `Row.record` made them: all that a summary needs."""
+    query = """SELECT record FROM rows WHERE run = :run AND round IN (
+        SELECT round FROM (SELECT round FROM rows WHERE run = :run AND accuracy IS NOT NULL
+                           ORDER BY round DESC LIMIT :number)
+        UNION SELECT max(round) FROM rows WHERE run = :run) ORDER BY round"""
+    with database.reading(store.path) as db:
+        return {
+            id: [json.loads(r) for (r,) in db.execute(query, {"run": checked_id(id), "number": evaluations})]
+            for id in ids
+        }
 
 
 def stamp(store: Store) -> Stamp:

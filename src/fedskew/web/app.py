@@ -24,6 +24,7 @@ from fedskew.store.entry import checked_id
 from fedskew.web import papers, views, whatif
 from fedskew.web.control import Control, Wanted
 from fedskew.web.guard import Guard, Rules
+from fedskew.web.rows import Reader
 from fedskew.web.watch import BROKEN, Watcher
 
 STATIC = Path(__file__).parent / "static"
@@ -78,6 +79,8 @@ def _files(app: FastAPI) -> None:
 
 
 def _reading(app: FastAPI, store: Store, watcher: Watcher, control: bool) -> None:
+    reader = Reader(store)
+
     @app.get("/api/about")
     def about() -> Any:
         return {"version": version("fedskew"), "folder": str(store.folder), "control": control}
@@ -90,15 +93,15 @@ def _reading(app: FastAPI, store: Store, watcher: Watcher, control: bool) -> Non
 
     @app.get("/api/compare")
     def compare(runs: Runs = "", target: Fraction | None = None) -> Any:
-        return views.compare(store, _listed(runs), target)
+        return views.compare(reader, _listed(runs), target)
 
     @app.get("/api/clients")
     def clients(run: str) -> Any:
-        return views.clients(store, checked_id(run))
+        return views.clients(reader, checked_id(run))
 
     @app.get("/api/drift")
     def drift(runs: Runs = "") -> Any:
-        return views.drift(store, _listed(runs))
+        return views.drift(reader, _listed(runs))
 
     @app.get("/api/whatif/choices")
     def choices() -> Any:

@@ -51,7 +51,9 @@ class Wanted(BaseModel):
         if self.partition.strip().startswith("file"):
             raise FedskewError("partition file:PATH reads a file; start that run with fedskew train")
         if not re.fullmatch(r"[a-z0-9-]+", self.model):
-            raise FedskewError(f"model {self.model!r} is not a plain name; start a network of your own with fedskew train")
+            raise FedskewError(
+                f"model {self.model!r} is not a plain name; start a network of your own with fedskew train"
+            )
         given = self.model_dump(exclude_defaults=True)
         found = ["--divergence"] if given.pop("divergence", False) else []
         return found + [f"--{key.replace('_', '-')}={value}" for key, value in given.items()]

@@ -41,6 +41,19 @@ def _take(part: Any, data: dict[str, list[Any]]) -> None:
             _take(value, data)
 
 
+def told(table: Table) -> dict[str, Any]:
+    """A table for the page, with its text to copy; a row without a number of ours is marked."""
+    return {
+        "title": table.title,
+        "columns": [{"header": c.header, "align": c.align, "key": c.key} for c in table.columns],
+        "rows": table.cells(),
+        "missing": [row.get("ours", ...) is None for row in table.rows],
+        "caption": table.caption,
+        "markdown": table.markdown(),
+        "csv": csv(table),
+    }
+
+
 def csv(table: Table) -> str:
     """The raw numbers of a table, a header first."""
     text = io.StringIO()

@@ -78,6 +78,7 @@ class Guard:
                         *HEADERS,
                         *((b"set-cookie", cookie) for cookie in cookies),
                         *([(b"cache-control", b"no-store")] if ours else []),
+                        *([(b"cache-control", b"no-cache")] if scope["path"].startswith("/static/") else []),
                     ]
                 }
             await send(message)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
 from functools import cache
 from typing import Any
 
 from fedskew.errors import FedskewError
-from fedskew.report.tables import Table
 from fedskew.store import Store
 from fedskew.web import drawing
 
@@ -16,15 +16,13 @@ MOST_SEEDS = 10
 @cache
 def listed() -> list[dict[str, Any]]:
     """Every paper with the names of its exhibits and its scales."""
-    from fedskew.reproduce.request import PAPERS, Request, _modules  # these need torch, and the first page does not
+    from fedskew.reproduce.request import PAPERS, Request  # which needs torch, and the first page does not
 
     found = []
     for paper in PAPERS:
-        cells, _ = _modules(paper)
+        scales = importlib.import_module(f"fedskew.papers.{paper}").SCALES
         request = Request.of(paper, (), None, "full", None)
-        found.append(
-            {"paper": paper, "title": request.title, "exhibits": list(request.names), "scales": list(cells.SCALES)}
-        )
+        found.append({"paper": paper, "title": request.title, "exhibits": list(request.names), "scales": list(scales)})
     return found
 
 
@@ -52,22 +50,9 @@ def _exhibit(store: Store, paper: str, name: str, scale: str) -> dict[str, Any]:
         "scale": scale,
         "cells": len(done),
         "trained": sum(done),
-        "table": told(shown.table) if shown.table else None,
+        "table": drawing.told(shown.table) if shown.table else None,
         "charts": [{"caption": caption, "chart": drawing.drawn(chart)} for caption, chart in shown.charts],
         "command": f"fedskew reproduce {paper} --{kind} {number} --scale {scale}",
-    }
-
-
-def told(table: Table) -> dict[str, Any]:
-    """A table for the page, with its text to copy; a row without a number of ours is marked."""
-    return {
-        "title": table.title,
-        "columns": [{"header": c.header, "align": c.align, "key": c.key} for c in table.columns],
-        "rows": table.cells(),
-        "missing": [row.get("ours", ...) is None for row in table.rows],
-        "caption": table.caption,
-        "markdown": table.markdown(),
-        "csv": drawing.csv(table),
     }
 
 

@@ -7,6 +7,7 @@ from functools import cache
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedskew import measure, sides
 from fedskew.data import check, datasets
@@ -38,10 +39,10 @@ SLIDERS: dict[str, dict[str, Any]] = {
 class Split:
     """A population and what sharing would do to it."""
 
-    counts: Any  # (N, C)
+    counts: NDArray[np.int64]  # (N, C), shared examples included
     classes: tuple[str, ...]
-    before: Any  # (N,) EMD of each client's private data
-    after: Any | None  # (N,) with its draw of the shared set
+    before: NDArray[np.float64]  # (N,) EMD of each client's private data
+    after: NDArray[np.float64] | None  # (N,) with its draw of the shared set
     facts: dict[str, Any]
 
 
@@ -73,16 +74,15 @@ def divided(division: sides.Division, labels: Labels, size: int) -> Split:
     """The population of a division; `size` is what one shared example takes in bytes."""
     number = len(labels.classes)
     parts = sides.split(division, labels)
-    counts = measure.counts(labels.y, parts, number)
-    whole = counts.sum(axis=0)
-    before = measure.emd(counts, whole)
+    private = measure.counts(labels.y, parts, number)
+    whole = private.sum(axis=0)
+    before, after, counts = measure.emd(private, whole), None, private
+    facts = {"partition": str(division.partition), "clients": len(parts), "examples": len(parts.flat)}
+    facts |= measure.skew(private)
     shared = sides.shared_set(division, labels, parts)
-    after = None
-    facts = measure.skew(counts) | {"clients": len(parts), "examples": len(parts.flat), "partition": str(division.partition)}
     if shared is not None:
-        few = range(min(len(parts), sides.MEASURED))
-        merged = measure.counts(labels.y, sides.merged(division, parts, shared, few), number)
-        after = measure.emd(merged, whole)
+        counts = measure.counts(labels.y, sides.merged(division, parts, shared, range(len(parts))), number)
+        after = measure.emd(counts, whole)
         facts["sharing"] = sides.sharing(division, labels.y, parts, shared, number, size)
     return Split(counts, labels.classes, before, after, facts)
 
@@ -91,11 +91,3 @@ def divided(division: sides.Division, labels: Labels, size: int) -> Split:
 def labels_of(data: str) -> Labels:
     """A data set's labels, read once."""
     return datasets.load_labels(data)
-
-
-def histogram(split: Split) -> list[dict[str, Any]]:
-    """The EMD of every client before and, where data is shared, after."""
-    found = [{"when": "private data", "emd": float(v)} for v in split.before if np.isfinite(v)]
-    if split.after is not None:
-        found += [{"when": "with shared data", "emd": float(v)} for v in split.after if np.isfinite(v)]
-    return found
