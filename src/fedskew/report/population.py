@@ -9,7 +9,6 @@ import altair as alt
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedskew import measure
 from fedskew.report.theme import PALETTE
 
 MOST_CLIENTS = 30  # as many as the paper's figure shows
@@ -83,14 +82,13 @@ def bars(records: Iterable[Record], classes: Sequence[str], *, title: str = "") 
     return chart
 
 
-def emd_bins(counts: NDArray[np.int64]) -> list[dict[str, Any]]:
+def emd_bins(emd: ArrayLike) -> list[dict[str, Any]]:
     """How many clients have which EMD, in steps of a tenth from 0 to 2."""
-    return _binned(measure.emd(counts[counts.any(axis=1)]), np.linspace(0, 2, BINS + 1))
+    return _binned(emd, np.linspace(0, 2, BINS + 1))
 
 
-def size_bins(counts: NDArray[np.int64]) -> list[dict[str, Any]]:
+def size_bins(sizes: NDArray[np.int64]) -> list[dict[str, Any]]:
     """How many clients hold how many examples, in equal steps of whole examples from 0 to the largest."""
-    sizes = counts.sum(axis=1)
     step = -(-(int(sizes.max(initial=0)) + 1) // BINS)
     return _binned(sizes, np.arange(BINS + 1) * step)
 
