@@ -45,7 +45,7 @@ def ui(
         ),
     ] = None,
 ) -> None:
-    """Watch runs in the browser: live curves, clients, drift, what-if and the papers' tables. Read-only, on this machine.
+    """Watch runs in the browser: live curves, clients, drift, what if, the papers' tables. Read-only, on this machine.
 
     Example: fedskew ui --store runs --port 8765
     """

@@ -18,9 +18,9 @@ FONT = "Arial, Helvetica, sans-serif"  # the metrics that vl-convert carries wit
 Spec = dict[str, Any]
 
 
-def spec(chart: alt.TopLevelMixin, *, ink: str = INK, paper: str = PAPER) -> Spec:
+def spec(chart: alt.TopLevelMixin, *, ink: str = INK, paper: str = PAPER, validate: bool = True) -> Spec:
     """The chart as a Vega-Lite document in this look; without `$schema`, so that it names no host."""
-    document: Spec = chart.to_dict()
+    document: Spec = chart.to_dict(validate=validate)
     document.pop("$schema", None)
     document["config"] = config(ink, paper)
     return document

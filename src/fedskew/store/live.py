@@ -1,4 +1,4 @@
-"""What someone who watches a store asks: every run with its pace, and columns of rows without all their other values."""
+"""What someone who watches a store asks: every run with its pace, and a few values of many rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Start, stop and resume runs from the page: each a `fedskew` process of its own, stopped by SIGTERM, which checkpoints."""
+"""Start, stop and resume runs from the page: each a `fedskew` process, stopped by SIGTERM, which checkpoints."""
 
 from __future__ import annotations
 

@@ -72,15 +72,13 @@ class Guard:
 
         async def answer(message: Message) -> None:
             if message["type"] == "http.response.start":
-                message = message | {
-                    "headers": [
-                        *message["headers"],
-                        *HEADERS,
-                        *((b"set-cookie", cookie) for cookie in cookies),
-                        *([(b"cache-control", b"no-store")] if ours else []),
-                        *([(b"cache-control", b"no-cache")] if scope["path"].startswith("/static/") else []),
-                    ]
-                }
+                message["headers"] = [
+                    *message["headers"],
+                    *HEADERS,
+                    *((b"set-cookie", cookie) for cookie in cookies),
+                    *([(b"cache-control", b"no-store")] if ours else []),
+                    *([(b"cache-control", b"no-cache")] if scope["path"].startswith("/static/") else []),
+                ]
             await send(message)
 
         if refused := self._refused(headers):

@@ -77,8 +77,8 @@ def comparison(groups: Sequence[Group], target: float | None) -> Table:
             Column("status", "state", align="left"),
         ],
         rows,
-        f"Accuracy is the mean of the last {measure.LAST} evaluations and of the seeds{aim}; traffic counts weights both "
-        "ways and shared data once.",
+        f"Accuracy is the mean of the last {measure.LAST} evaluations and of the seeds{aim}; traffic counts weights "
+        "both ways and shared data once.",
     )
 
 

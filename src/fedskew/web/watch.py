@@ -99,7 +99,8 @@ class Watcher:
             while not self._closing:
                 try:
                     async with asyncio.timeout(HEARTBEAT), self._changed:
-                        await self._changed.wait_for(lambda: self.view is not seen or self._closing)
+                        while self.view is seen and not self._closing:
+                            await self._changed.wait()
                 except TimeoutError:
                     yield ": still here\n\n"
                     continue

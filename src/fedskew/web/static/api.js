@@ -32,14 +32,14 @@ export class Live extends EventTarget {
       const told = JSON.parse(event.data);
       this.runs = new Map(told.runs.map((run) => [run.id, run]));
       this.store = told.store;
-      this.#tell("live", [...this.runs.keys()], true);
+      this.#tell(this.runs.keys());
     });
     this.#stream.addEventListener("change", (event) => {
       const told = JSON.parse(event.data);
       for (const run of told.changed ?? []) this.runs.set(run.id, run);
       for (const id of told.gone ?? []) this.runs.delete(id);
       if (told.store) this.store = told.store;
-      this.#tell("live", [...(told.changed ?? []).map((r) => r.id), ...(told.gone ?? [])], false);
+      this.#tell([...(told.changed ?? []).map((r) => r.id), ...(told.gone ?? [])]);
     });
     this.#stream.onerror = () => this.dispatchEvent(new CustomEvent("link", { detail: "waiting" }));
   }
@@ -49,8 +49,8 @@ export class Live extends EventTarget {
     this.#stream = null;
   }
 
-  #tell(state, changed, all) {
-    this.dispatchEvent(new CustomEvent("link", { detail: state }));
-    this.dispatchEvent(new CustomEvent("change", { detail: { changed: new Set(changed), all } }));
+  #tell(changed) {
+    this.dispatchEvent(new CustomEvent("link", { detail: "live" }));
+    this.dispatchEvent(new CustomEvent("change", { detail: { changed: new Set(changed) } }));
   }
 }

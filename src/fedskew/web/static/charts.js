@@ -106,6 +106,7 @@ function fitted(spec, width) {
     spec.spec.width = panel;
   } else {
     spec.width = "container";
+    spec.autosize = { type: "fit-x", contains: "padding" };
   }
   return spec;
 }
