@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 import statistics
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -17,7 +16,7 @@ from fedskew.prepare import HOLDOUT, parse_share, parse_warm_up
 from fedskew.report import charts
 from fedskew.report.page import Figure, Section
 from fedskew.report.records import compared, settled
-from fedskew.report.tables import Column, Table
+from fedskew.report.tables import Column, Table, megabytes
 from fedskew.run import Run
 from fedskew.store import Store
 
@@ -126,7 +125,7 @@ def table(found: Sequence[dict[str, Any]], base: Run) -> Table:
             Column("accuracy", "accuracy", ".1%"),
             Column("std", "±", ".1%"),
             Column("rounds_to_target", "rounds to target", ".0f"),
-            Column("bytes", "traffic", _megabytes),
+            Column("bytes", "traffic", megabytes),
             Column("seconds", "seconds", ".1f"),
             Column("lr", "lr", ".4g"),
         ],
@@ -178,7 +177,3 @@ def _settled(store: Store, id: str) -> float:
 def _usual_target(store: Store, field: Sequence[tuple[Entrant, Sequence[str]]]) -> float | None:
     reference = next((ids for entrant, ids in field if entrant.remedy == "iid clients"), None)
     return None if reference is None else TOWARDS * statistics.fmean(_settled(store, id) for id in reference)
-
-
-def _megabytes(value: float) -> str:
-    return f"{value / 1e6:,.1f} MB" if math.isfinite(value) else ""

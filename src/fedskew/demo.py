@@ -221,9 +221,7 @@ def curves(outcomes: Sequence[Outcome]) -> charts.Chart:
 def population_of(run: Run) -> alt.Chart:
     """Which client of a run holds which labels, shared examples included."""
     held = holdings_of(run.spec())
-    # a height in pixels: Vega warns about a height in steps when the width follows the page
-    fixed: alt.Chart = population(held.counts, held.classes).properties(height=16 * len(held.counts))
-    return fixed
+    return population(held.counts, held.classes)
 
 
 def population_name(run: Run) -> str:

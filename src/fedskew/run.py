@@ -13,9 +13,10 @@ from fedskew.data.dataset import Transform
 from fedskew.data.partition import Iid, Partition, parse_partition
 from fedskew.errors import FedskewError, from_validation
 from fedskew.prepare import Share, WarmUp, held_out, parse_share, parse_warm_up, remedy
+from fedskew.shown import Shown
 
 
-class Run(BaseModel):
+class Run(Shown, BaseModel):
     """Everything that decides a run's numbers; what does not (device, store, progress) is an argument elsewhere.
 
     `partition` and `algorithm` take their short strings, and `clients` is short for the partition's own:

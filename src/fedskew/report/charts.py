@@ -38,13 +38,14 @@ def curves(
     runs: Sequence[str] = (),
     title: str = "",
     name: str = "curves",
+    legend: bool = True,
 ) -> Chart:
     """A `value` over rounds, a line a `run` with a band from `low` to `high`; a panel for each `facet`, if given."""
     values = finite(records, "value")
     pick = alt.selection_point(name="pick", fields=["run"])
     base = alt.Chart().encode(
         x=alt.X("round:Q", title="communication round", axis=alt.Axis(tickMinStep=1, format="d")),
-        color=by_run(values, runs),
+        color=by_run(values, runs, legend=legend),
         opacity=alt.condition(pick, alt.value(1), alt.value(0.15)),
     )
     if len(order(values, "run")) > len(PALETTE):
@@ -66,7 +67,7 @@ def curves(
     data = alt.InlineData(name=name, values=values)
     layers = band.properties(name="lines"), line, dots
     if not facet:
-        return _sized(alt.layer(*layers, data=data).properties(params=[_legend_pick(["lines"])]), title)
+        return _sized(alt.layer(*layers, data=data).properties(params=[_legend_pick(["lines"], bound=legend)]), title)
     panels = [
         alt.layer(*layers)
         .transform_filter(alt.FieldEqualPredicate(field=facet, equal=part))
@@ -92,7 +93,7 @@ def per_class(records: Iterable[Record], *, title: str = "") -> Chart:
                 scale=alt.Scale(nice=False, zero=False),
             ),
             x2="until:Q",
-            y=alt.Y("class:N", title="class", sort=alt.EncodingSortField("rank", op="min")),
+            y=alt.Y("class:N", title="class", sort=alt.EncodingSortField("rank", op="min"), axis=alt.Axis(grid=False)),
             color=alt.Color(
                 "accuracy:Q",
                 scale=alt.Scale(scheme="viridis", domain=[0, 1]),
@@ -224,11 +225,11 @@ def finite(records: Iterable[Record], field: str) -> list[dict[str, Any]]:
     return [dict(r) for r in records if r[field] is not None and math.isfinite(r[field])]
 
 
-def _legend_pick(views: Sequence[str]) -> alt.TopLevelSelectionParameter:
+def _legend_pick(views: Sequence[str], *, bound: bool = True) -> alt.TopLevelSelectionParameter:
     """One choice for all panels; added to each of them, Altair would warn that it is the same."""
-    return alt.TopLevelSelectionParameter(
-        name="pick", select={"type": "point", "fields": ["run"]}, views=list(views), bind="legend"
-    )
+    bind = {"bind": "legend"} if bound else {}
+    select = {"type": "point", "fields": ["run"]}
+    return alt.TopLevelSelectionParameter(name="pick", select=select, views=list(views), **bind)  # type: ignore[arg-type]
 
 
 def _dashes(values: Sequence[Record], runs: Sequence[str]) -> alt.StrokeDash:

@@ -9,6 +9,8 @@ from typing import Any
 
 from fedskew.store.entry import Entry, differences
 
+LONGEST = 60  # characters of a run's name that a legend or a table has room for
+
 Record = Mapping[str, Any]
 Rows = Sequence[Record]  # of one run, as `Row.record` made them
 
@@ -48,11 +50,9 @@ def in_short(algorithm: str, remedy: str) -> str:
 def _label(entries: Sequence[Entry]) -> str:
     names = {entry.name for entry in entries}
     first = entries[0]
-    return (
-        first.name
-        if len(names) == 1 and first.name
-        else f"{in_short(first.algorithm, first.remedy)}, {first.partition}"
-    )
+    if len(names) > 1 or not first.name:
+        return f"{in_short(first.algorithm, first.remedy)}, {first.partition}"
+    return first.name if len(first.name) <= LONGEST else f"{first.name[: LONGEST - 1]}…"
 
 
 def _told_apart(groups: Sequence[Group]) -> list[Group]:

@@ -9,11 +9,13 @@ import altair as alt
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fedskew.report.records import evenly
 from fedskew.report.theme import PALETTE
 
 MOST_CLIENTS = 30  # as many as the paper's figure shows
 MOST_NAMES = 30  # a legend of more classes would hide the chart
 BINS = 20
+BAR = 14  # pixels; as a step, Vega would not let the width follow a page
 
 Record = Mapping[str, Any]
 
@@ -37,7 +39,7 @@ def holdings(
 ) -> list[dict[str, Any]]:
     """A record for each client and class that it holds; of more than 30 clients, 30 evenly picked ones."""
     number = len(counts)
-    picked = np.unique(np.linspace(0, number - 1, min(number, MOST_CLIENTS)).round().astype(np.int64)).tolist()
+    picked = evenly(number, MOST_CLIENTS)
     names = [str(k) if clients is None else clients[k] for k in picked]
     if len(set(names)) < len(names):  # a bar a client, also where two have one name
         names = [f"{name} ({k})" for k, name in zip(picked, names, strict=True)]
@@ -57,13 +59,14 @@ def holdings(
 
 def bars(records: Iterable[Record], classes: Sequence[str], *, title: str = "") -> alt.Chart:
     """Stacked bars of `examples` by `class`, a bar a `client`."""
+    values = list(records)
     few = len(classes) <= len(PALETTE)
     colours: dict[str, Any] = {"range": PALETTE[: len(classes)]} if few else {"scheme": "turbo"}
     scale = alt.Scale(domain=list(classes), **colours)
     legend = alt.Legend(orient="right", columns=1) if len(classes) <= MOST_NAMES else None
     axis = alt.Axis(ticks=False, domain=False, grid=False)
     chart: alt.Chart = (
-        alt.Chart(alt.InlineData(name="population", values=list(records)))
+        alt.Chart(alt.InlineData(name="population", values=values))
         .mark_bar()
         .encode(
             x=alt.X("examples:Q", title="examples", stack="zero"),
@@ -77,7 +80,7 @@ def bars(records: Iterable[Record], classes: Sequence[str], *, title: str = "") 
                 alt.Tooltip("share:Q", format=".1%"),
             ],
         )
-        .properties(width=420, height=alt.Step(14), title=title)
+        .properties(width=420, height=BAR * len({r["client"] for r in values}), title=title)
     )
     return chart
 

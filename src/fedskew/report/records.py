@@ -15,6 +15,8 @@ from fedskew.report.groups import Group, Record, Rows
 
 MOST = 1_000  # points of a line: no screen shows more
 MOST_COLUMNS = 120  # rounds of a heat map
+MOST_LAYERS = 11  # panels, beside the one for all of them
+ALL_LAYERS = "all layers"
 Definition = Literal["relative", "rms"]
 
 
@@ -60,15 +62,26 @@ def curves(groups: Iterable[Group], field: str = "accuracy", *, most: int = MOST
     return [r for group in groups for r in _line(group, lambda row: row[field], most)]
 
 
-def drift(groups: Iterable[Group], definition: Definition = "relative", *, most: int = 300) -> list[dict[str, Any]]:
+def drift(groups: Sequence[Group], definition: Definition = "relative", *, most: int = 300) -> list[dict[str, Any]]:
     """Weight divergence over rounds, of all weights and of each layer; nothing for runs that did not measure it."""
-    found = []
-    for group in groups:
-        first = next((row["divergence"] for rows in group.rows for row in rows if row["divergence"]), None)
-        for layer in ("all layers", *(first[definition]["layers"] if first else ())):
-            line = _line(group, partial(_divergence, definition=definition, layer=layer), most)
-            found += [r | {"layer": layer} for r in line]
-    return found
+    return [
+        record | {"layer": layer}
+        for layer in (ALL_LAYERS, *layers_of(groups))
+        for group in groups
+        for record in _line(group, partial(_divergence, definition=definition, layer=layer), most)
+    ]
+
+
+def layers_of(groups: Iterable[Group]) -> list[str]:
+    """The layers whose divergence was measured; of more than eleven, eleven from the first to the last."""
+    rows = (row for group in groups for each in group.rows for row in each[-1:] if row["divergence"])
+    names = list(dict.fromkeys(layer for row in rows for layer in row["divergence"]["rms"]["layers"]))
+    return [names[i] for i in evenly(len(names), MOST_LAYERS)]
+
+
+def evenly(number: int, most: int) -> list[int]:
+    """At most so many of range(number), the first and the last among them."""
+    return [round(i * (number - 1) / max(min(number, most) - 1, 1)) for i in range(min(number, most))]
 
 
 def per_class(group: Group, classes: Sequence[str] | None = None, *, most: int = MOST_COLUMNS) -> list[dict[str, Any]]:
@@ -79,7 +92,7 @@ def per_class(group: Group, classes: Sequence[str] | None = None, *, most: int =
             if row["per_class"] is not None:
                 found.setdefault(row["round"], []).append(row["per_class"])
     rounds = sorted(found)
-    picked = [rounds[i] for i in np.unique(np.linspace(0, len(rounds) - 1, min(len(rounds), most)).round().astype(int))]
+    picked = [rounds[i] for i in evenly(len(rounds), most)]
     step = picked[-1] - picked[-2] if len(picked) > 1 else 1
     return [
         {
@@ -185,11 +198,11 @@ def _line(group: Group, value: Callable[[Record], float | None], most: int) -> l
     return thinned(banded((run, round, v) for run, round, v in points if v is not None), most)
 
 
-def _divergence(row: Record, definition: Definition, layer: str = "all layers") -> float | None:
+def _divergence(row: Record, definition: Definition, layer: str = ALL_LAYERS) -> float | None:
     if row["divergence"] is None:
         return None
     found: Mapping[str, Any] = row["divergence"][definition]
-    value: float | None = found["total"] if layer == "all layers" else found["layers"].get(layer)
+    value: float | None = found["total"] if layer == ALL_LAYERS else found["layers"].get(layer)
     return value
 
 

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import vl_convert
 from fastapi import FastAPI, Query, Request
@@ -92,8 +92,10 @@ def _reading(app: FastAPI, store: Store, watcher: Watcher, control: bool) -> Non
         return StreamingResponse(watcher.events(), media_type="text/event-stream")
 
     @app.get("/api/compare")
-    def compare(runs: Runs = "", target: Fraction | None = None) -> Any:
-        return views.compare(reader, _listed(runs), target)
+    def compare(
+        runs: Runs = "", target: Fraction | None = None, loss: Literal["test_loss", "loss"] = "test_loss"
+    ) -> Any:
+        return views.compare(reader, _listed(runs), target, loss)
 
     @app.get("/api/clients")
     def clients(run: str) -> Any:

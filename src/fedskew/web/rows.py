@@ -5,14 +5,15 @@ from __future__ import annotations
 import json
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fedskew.report.groups import Rows
+from fedskew.report.groups import Group, Rows
 from fedskew.store import Entry, Store, live
 
 KEPT = 64  # runs
+KEPT_LINES = 256
 
 PLAIN = ("accuracy", "loss", "test_loss", "emd", "examples", "bytes_up", "bytes_down", "seconds")
 NESTED = ("divergence", "per_class")
@@ -31,6 +32,7 @@ class Reader:
     def __init__(self, store: Store) -> None:
         self.store = store
         self._known: OrderedDict[tuple[str, str], _Known] = OrderedDict()
+        self._lines: OrderedDict[tuple[Any, ...], list[dict[str, Any]]] = OrderedDict()
         self._lock = threading.Lock()
 
     def rows(self, entry: Entry, nested: str = "") -> Rows:
@@ -49,6 +51,24 @@ class Reader:
             while len(self._known) > KEPT:
                 self._known.popitem(last=False)
             return known.rows
+
+    def lines(
+        self, groups: Sequence[Group], what: str, most: int, make: Callable[[Group], list[dict[str, Any]]]
+    ) -> list[dict[str, Any]]:
+        """The records that `make` gives for each group; only a group with new rows is made again."""
+        found: list[dict[str, Any]] = []
+        for group in groups:
+            key = (what, most, group.label, *((e.id, e.status, e.round) for e in group.entries))
+            with self._lock:
+                records = self._lines.pop(key, None)
+            if records is None:
+                records = make(group)
+            with self._lock:
+                self._lines[key] = records
+                while len(self._lines) > KEPT_LINES:
+                    self._lines.popitem(last=False)
+            found += records
+        return found
 
 
 def _row(values: Sequence[Any], nested: str) -> dict[str, Any]:

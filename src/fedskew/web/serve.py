@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import uvicorn
+from altair.utils.schemapi import disable_debug_mode
 
 from fedskew.errors import FedskewError
 from fedskew.store import Store
@@ -72,6 +73,7 @@ def run(store: Store, place: Place, *, browser: bool, say: Callable[[str], None]
     shown = socket.gethostname() if everywhere else f"[{host}]" if ":" in host else host
     address = f"http://{shown}:{port}/" + (f"?token={place.token}" if place.token else "")
     say(address)
+    disable_debug_mode()  # charts are checked by tests; here the check would take longer than the chart
     threading.Thread(target=app.bundle, daemon=True).start()  # ready before the first chart asks for it
     if browser and _has_screen():
         webbrowser.open(address)

@@ -9,77 +9,46 @@ import numpy as np
 
 from fedskew import measure
 from fedskew.errors import FedskewError
-from fedskew.report import chain as chained
 from fedskew.report import charts, population, records, sharing
+from fedskew.report.chain import chain
 from fedskew.report.clients import Holdings, holdings_of
-from fedskew.report.groups import Group, grouped
-from fedskew.report.tables import Column, Table
+from fedskew.report.groups import grouped
+from fedskew.report.views import DEFINITIONS, MOST_LINES, comparison, usual_target
 from fedskew.store import Entry, Store, live
 from fedskew.web.drawing import drawn, told
 from fedskew.web.rows import Reader
 from fedskew.web.whatif import Split
 
-MOST_RUNS = 60  # compared at once: more lines than eyes can follow
-MOST_LAYERS = 12  # groups whose layers are drawn
-MOST_POINTS = 3_000  # of one chart, shared out among its lines
-USUAL = 0.95  # the target, if none is given: this part of the best accuracy
-EQUATIONS = {
-    "relative": ("weight divergence ‖w − w(SGD)‖ / ‖w(SGD)‖", True),
-    "rms": ("root mean square of w − w(SGD)", False),
-}
+MOST_RUNS = 60  # compared at once
+MOST_DRIFTS = 12  # groups whose layers are drawn
+MOST_POINTS = 3_000  # of one chart, shared out among its lines: more marks would make a browser slow
+LOSSES = {"test_loss": "test loss", "loss": "training loss"}
 
 
-def compare(reader: Reader, ids: Sequence[str], target: float | None) -> dict[str, Any]:
+def compare(reader: Reader, ids: Sequence[str], target: float | None, loss: str) -> dict[str, Any]:
     """Accuracy and loss over rounds, seeds as bands, and the table of what was reached and what it cost."""
     entries = chosen(reader.store, ids)
     groups = grouped((entry, reader.rows(entry)) for entry in entries[:MOST_RUNS])
-    labels, most = [g.label for g in groups], _points(len(groups))
-    if target is None:
-        scores = [records.settled(rows, e.status) for g in groups for e, rows in zip(g.entries, g.rows, strict=True)]
-        best = max((s for s in scores if s is not None), default=None)
-        goal = None if best is None else USUAL * best
-    else:
-        goal = target
-    accuracy = records.curves(groups, "accuracy", most=most)
-    losses = {field: records.curves(groups, field, most=most) for field in ("test_loss", "loss")}
+    lines = groups[:MOST_LINES]
+    goal = usual_target(groups) if target is None else target
+    labels, most = [g.label for g in groups], _points(len(lines))
+
+    def curve(field: str) -> list[dict[str, Any]]:
+        return reader.lines(lines, field, most, lambda group: records.curves([group], field, most=most))
+
+    accuracy = charts.curves(
+        curve("accuracy"), y="test accuracy", percent=True, domain=(0, 1), runs=labels, name="accuracy"
+    )
     return {
-        "accuracy": drawn(
-            charts.curves(accuracy, y="test accuracy", percent=True, domain=(0, 1), runs=labels, name="accuracy")
-        ),
-        "test_loss": drawn(charts.curves(losses["test_loss"], y="test loss", runs=labels, name="test_loss")),
-        "loss": drawn(charts.curves(losses["loss"], y="training loss", runs=labels, name="loss")),
+        "accuracy": drawn(accuracy),
+        "loss": drawn(charts.curves(curve(loss), y=f"{LOSSES[loss]} (cross-entropy)", runs=labels, name=loss)),
         "table": told(comparison(groups, goal)),
         "target": goal,
         "usual": target is None,
-        "left_out": max(0, len(entries) - MOST_RUNS),
+        "left_out": len(entries[MOST_RUNS:]) + len(groups[MOST_LINES:]),
         "points": most,
         "thinned": any(entry.round > most for entry in entries),
     }
-
-
-def comparison(groups: Sequence[Group], target: float | None) -> Table:
-    """A line a group, the best first."""
-    rows = sorted(records.comparison(groups, target), key=lambda r: -(r["accuracy"] or 0.0))
-    aim = "" if target is None else f"; the target is {target:.1%}"
-    return Table(
-        "Comparison",
-        [
-            Column("run", "run", align="left"),
-            Column("emd", "EMD", ".3f"),
-            Column("accuracy", "accuracy", ".2%"),
-            Column("std", "±", ".2%"),
-            Column("seeds", "seeds"),
-            Column("rounds_to_target", "rounds to target", ".0f"),
-            Column("divergence", "weight divergence", ".1%"),
-            Column("bytes", "traffic", lambda b: f"{b / 1e6:,.1f} MB"),
-            Column("seconds", "time", lambda s: f"{s:,.1f} s"),
-            Column("round", "round"),
-            Column("status", "state", align="left"),
-        ],
-        rows,
-        f"Accuracy is the mean of the last {measure.LAST} evaluations and of the seeds{aim}; traffic counts weights "
-        "both ways and shared data once.",
-    )
 
 
 def clients(reader: Reader, id: str) -> dict[str, Any]:
@@ -131,20 +100,22 @@ def drift(reader: Reader, ids: Sequence[str]) -> dict[str, Any]:
     store = reader.store
     entries = chosen(store, ids) if ids else store.runs()
     tails = live.tails(store, [e.id for e in entries], measure.LAST)
-    dots = records.chain(grouped((e, tails[e.id]) for e in entries))
-    picked = [e for e in entries if ids and e.spec.get("divergence")]
-    groups = grouped((e, reader.rows(e, "divergence")) for e in picked[:MOST_RUNS])[:MOST_LAYERS]
-    labels = [g.label for g in groups]
+    points = grouped((e, tails[e.id]) for e in entries)
+    dots, labels = records.chain(points), [g.label for g in points]
+    measured = [e for e in entries if ids and e.spec.get("divergence")]
+    groups = grouped((e, reader.rows(e, "divergence")) for e in measured[:MOST_RUNS])[:MOST_DRIFTS]
     found: dict[str, Any] = {
-        "chain": drawn(chained.chain(dots, runs=labels)),
+        "chain": drawn(chain(dots, runs=labels)) if dots else None,
         "runs": len(dots),
         "measured": sum(d["divergence"] is not None for d in dots),
-        "left_out": max(0, len(picked) - MOST_RUNS),
     }
-    for definition, (words, percent) in EQUATIONS.items():
-        lines = records.drift(groups, definition, most=_points(6 * len(groups)))  # type: ignore[arg-type]
-        name = f"drift_{definition}"
-        found[definition] = drawn(charts.curves(lines, y=words, percent=percent, facet="layer", runs=labels, name=name))
+    for definition, y, _ in DEFINITIONS:
+        most = _points(len(groups) * (1 + len(records.layers_of(groups))), least=40)
+        lines = records.drift(groups, definition, most=most)
+        chart = charts.curves(
+            lines, y=y, percent=definition == "relative", facet="layer", runs=labels, name=f"drift_{definition}"
+        )
+        found[definition] = drawn(chart) if lines else None
     return found
 
 
@@ -169,5 +140,5 @@ def chosen(store: Store, ids: Sequence[str]) -> list[Entry]:
     return found
 
 
-def _points(lines: int) -> int:
-    return max(100, min(records.MOST, MOST_POINTS // max(lines, 1)))
+def _points(lines: int, least: int = 100) -> int:
+    return max(least, min(records.MOST, MOST_POINTS // max(lines, 1)))

@@ -17,10 +17,10 @@ export function open(box, params, context) {
   const table = tabled({ name: "comparison" });
   const trouble = h("div");
   const note = h("p", { class: "note" });
-  let answer = null;
 
-  const which = h("select", { "aria-label": "Which loss", onchange: () => answer && loss.show(answer[which.value]) },
+  const which = h("select", { "aria-label": "Which loss", onchange: () => { context.set({ loss: which.value }); refresh.run(); } },
     h("option", { value: "test_loss" }, "test loss"), h("option", { value: "loss" }, "training loss"));
+  which.value = params.get("loss") ?? "test_loss";
   const target = h("input", { type: "number", min: 0, max: 100, step: 0.5, id: "target", class: "narrow", onchange: () => {
     context.set({ target: target.value });
     refresh.run();
@@ -31,7 +31,7 @@ export function open(box, params, context) {
   const refresh = steady(async () => {
     try {
       const goal = target.value === "" ? undefined : Math.min(100, Math.max(0, Number(target.value))) / 100;
-      answer = await get("/api/compare", { runs: [...context.picks].join(","), target: goal });
+      const answer = await get("/api/compare", { runs: [...context.picks].join(","), target: goal, loss: which.value });
       trouble.replaceChildren();
       target.placeholder = answer.target === null ? "" : (100 * answer.target).toFixed(1);
       note.textContent = [
@@ -39,7 +39,7 @@ export function open(box, params, context) {
         answer.thinned && `Long curves show at most ${answer.points} measured points each: the ends and the extremes of every stretch.`,
         answer.left_out > 0 && `${answer.left_out} more runs are chosen than can be drawn.`,
       ].filter(Boolean).join(" ");
-      await Promise.all([accuracy.show(answer.accuracy), loss.show(answer[which.value])]);
+      await Promise.all([accuracy.show(answer.accuracy), loss.show(answer.loss)]);
       table.show(answer.table);
     } catch (error) {
       trouble.replaceChildren(failed(error));
