@@ -14,7 +14,7 @@ function vega() {
 }
 
 const OPTIONS = {
-  mode: "vega-lite", renderer: "svg", ast: true, defaultStyle: false, downloadFileName: "fedskew",
+  mode: "vega-lite", renderer: "svg", ast: true, defaultStyle: false, forceActionsMenu: true, downloadFileName: "fedskew",
   tooltip: { disableDefaultStyle: true },
   actions: { export: true, source: false, compiled: false, editor: false },
 };

@@ -28,7 +28,7 @@ export function failed(error) {
   return h("div", { class: "failed", role: "alert" }, String(error.message ?? error));
 }
 
-export const percent = (v, digits = 1) => (v === null || v === undefined ? "–" : `${(100 * v).toFixed(digits)} %`);
+export const percent = (v, digits = 1) => (v === null || v === undefined ? "–" : `${(100 * v).toFixed(digits)}%`);
 export const fixed = (v, digits = 2) => (v === null || v === undefined ? "–" : v.toFixed(digits));
 export const whole = (v) => (v === null || v === undefined ? "–" : Math.round(v).toLocaleString("en"));
 

@@ -22,7 +22,7 @@ export function chips(context, after) {
             after();
           } }, "×"));
       }),
-      known.length > most && h("span", { class: "note" }, `and ${known.length - most} more`),
+      known.length > most ? h("span", { class: "note" }, `and ${known.length - most} more`) : "",
       h("button", { type: "button", class: "small", onclick: () => context.go("runs") }, "Choose runs"));
   }
   fill();

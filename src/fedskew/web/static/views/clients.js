@@ -63,10 +63,9 @@ export function open(box, params, context) {
     h("div", { class: "tools" }, h("label", { for: "which-run" }, "Run"), choice), trouble, numbers.box,
     h("div", { class: "grid wide-left" },
       card("Who holds what", charts.population, "Examples of each class, a bar a client; shared examples included (Hsu et al. 2019, Figure 1)."),
-      h("div", { class: "stack" },
-        card("EMD of the clients", charts.emd, "Distance of a client's labels from everybody's: 0 alike, near 2 nothing in common."),
-        card("Sizes", charts.sizes))),
-    card("Accuracy of each class over rounds", charts.per_class));
+      card("EMD of the clients", charts.emd, "Distance of a client's labels from everybody's: 0 alike, near 2 nothing in common."),
+      card("Accuracy of each class over rounds", charts.per_class, "Of the test set; dark where the network knows nothing of a class."),
+      card("Sizes", charts.sizes, "How many examples a client trains on.")));
   refresh.run();
   return {
     change(changed) { list(); if (changed.has(run)) refresh.run(); },

@@ -25,7 +25,7 @@ export function open(box, params, context) {
   const results = h("div", { class: "results" }, trouble, numbers.box,
     h("div", { class: "grid two" },
       card("EMD of the clients", charts.emd, "Distance of a client's labels from everybody's: 0 alike, near 2 nothing in common."),
-      card("Sizes", charts.sizes)),
+      card("Sizes", charts.sizes, "How many examples a client trains on.")),
     card("Who holds what", charts.population, "Examples of each class, a bar a client; shared examples included."),
     h("section", { class: "card" }, h("h2", {}, "Train it"), h("div", { class: "row" }, command,
       h("button", { type: "button", class: "small", onclick: () => copy(command.textContent, "The command") }, "Copy"))));
@@ -48,8 +48,8 @@ export function open(box, params, context) {
       p.name && slider("value", p.name === "α" ? "α of the Dirichlet" : p.name === "n" ? "n" : "EMD", p),
       p.kind !== "groups" && slider("clients", "Clients", { ...choices.clients, step: p.kind === "emd" ? 10 : 1, low: p.kind === "emd" ? 10 : choices.clients.low }),
       h("h2", {}, "Share data"),
-      slider("beta", "β: shared set, of all clients' data", { low: 0, high: 0.25, step: 0.005, percent: true }),
-      slider("alpha", "α: of that set to each client", { low: 0.05, high: 1, step: 0.05, percent: true, disabled: !Number(state.beta) }),
+      slider("beta", "β, shared of all data", { low: 0, high: 0.25, step: 0.005, percent: true }),
+      slider("alpha", "α, of that to each client", { low: 0.05, high: 1, step: 0.05, percent: true, disabled: !Number(state.beta) }),
       h("label", { class: "field" }, h("span", {}, "Seed"), h("input", { type: "number", min: 0, step: 1, value: String(state.seed), class: "narrow",
         oninput: ({ target }) => { state.seed = Math.max(0, Math.floor(Number(target.value) || 0)); soon(); } })));
   }
