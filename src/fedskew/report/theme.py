@@ -20,10 +20,24 @@ Spec = dict[str, Any]
 
 def spec(chart: alt.TopLevelMixin, *, ink: str = INK, paper: str = PAPER) -> Spec:
     """The chart as a Vega-Lite document in this look; without `$schema`, so that it names no host."""
-    document: Spec = chart.to_dict()
+    bare: Any = chart
+    records = getattr(chart, "data", None)
+    if isinstance(records, alt.InlineData):  # Altair checks every record against its schema, which takes seconds
+        bare = bare.copy(deep=False)
+        bare.data = alt.NamedData(name="records")
+    document: Spec = bare.to_dict()
+    if isinstance(records, alt.InlineData):
+        document["data"] = {key: records[key] for key in ("name", "values") if records[key] is not alt.Undefined}
     document.pop("$schema", None)
     document["config"] = config(ink, paper)
     return document
+
+
+def data(values: list[dict[str, Any]], name: str = "records") -> alt.InlineData:
+    """Records under a name, for a live page to replace; given last of all, since Altair copies and checks them."""
+    inline = alt.InlineData(name=name, values=[])
+    inline["values"] = values
+    return inline
 
 
 def config(ink: str = INK, paper: str = PAPER) -> Spec:
