@@ -18,14 +18,14 @@ FONT = "Arial, Helvetica, sans-serif"  # the metrics that vl-convert carries wit
 Spec = dict[str, Any]
 
 
-def spec(chart: alt.TopLevelMixin, *, ink: str = INK, paper: str = PAPER) -> Spec:
+def spec(chart: alt.TopLevelMixin, *, ink: str = INK, paper: str = PAPER, validate: bool = True) -> Spec:
     """The chart as a Vega-Lite document in this look; without `$schema`, so that it names no host."""
     bare: Any = chart
     records = getattr(chart, "data", None)
     if isinstance(records, alt.InlineData):  # Altair checks every record against its schema, which takes seconds
         bare = bare.copy(deep=False)
         bare.data = alt.NamedData(name="records")
-    document: Spec = bare.to_dict()
+    document: Spec = bare.to_dict(validate=validate)
     if isinstance(records, alt.InlineData):
         document["data"] = {key: records[key] for key in ("name", "values") if records[key] is not alt.Undefined}
     document.pop("$schema", None)

@@ -62,7 +62,7 @@ def runs(groups: Sequence[Group]) -> Section:
 
 def compare(groups: Sequence[Group], target: float | None = None) -> Section:
     """The table of the groups and their curves."""
-    goal = _usual_target(groups) if target is None else target
+    goal = usual_target(groups) if target is None else target
     names = [group.label for group in groups]
     lines, note = _few(groups)
     most = min(POINTS // max(len(lines), 1), records.MOST)
@@ -226,7 +226,7 @@ def _range(low: int, high: int) -> str:
     return f"{low:,}" if low == high else f"{low:,} to {high:,}"
 
 
-def _usual_target(groups: Sequence[Group]) -> float | None:
+def usual_target(groups: Sequence[Group]) -> float | None:
     """95 % of the best; accuracies on different data sets have no common one."""
     if len({entry.data for group in groups for entry in group.entries}) != 1:
         return None
