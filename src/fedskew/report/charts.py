@@ -45,7 +45,7 @@ def curves(
     values = finite(records, "value")
     pick = alt.selection_point(name="pick", fields=["run"])
     shared: dict[str, Any] = {
-        "x": alt.X("round:Q", title="communication round", axis=alt.Axis(tickMinStep=1, format="d")),
+        "x": alt.X("round:Q", title="communication round", axis=theme.whole_numbers()),
         "color": by_run(values, runs, legend=legend),
         "opacity": alt.condition(pick, alt.value(1), alt.value(0.15)),
     }
@@ -97,7 +97,7 @@ def per_class(records: Iterable[Record], *, title: str = "") -> Chart:
             x=alt.X(
                 "round:Q",
                 title="communication round",
-                axis=alt.Axis(tickMinStep=1, format="d", grid=False),
+                axis=theme.whole_numbers(grid=False),
                 scale=alt.Scale(nice=False, zero=False),
             ),
             x2="until:Q",

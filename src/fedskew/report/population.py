@@ -106,7 +106,7 @@ def histogram(records: Iterable[Record], *, x: str, name: str = "histogram", tit
         .encode(
             x=alt.X("low:Q", bin="binned", title=x, axis=alt.Axis(tickCount=5, grid=False)),
             x2="high:Q",
-            y=alt.Y("clients:Q", title="clients", axis=alt.Axis(tickMinStep=1, format="d")),
+            y=alt.Y("clients:Q", title="clients", axis=theme.whole_numbers()),
             tooltip=[
                 alt.Tooltip("low:Q", title="from"),
                 alt.Tooltip("high:Q", title="below"),

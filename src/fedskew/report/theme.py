@@ -29,8 +29,26 @@ def spec(chart: alt.TopLevelMixin, *, ink: str = INK, paper: str = PAPER, valida
     if isinstance(records, alt.InlineData):
         document["data"] = {key: records[key] for key in ("name", "values") if records[key] is not alt.Undefined}
     document.pop("$schema", None)
+    _tell_apart(document, set())
     document["config"] = config(ink, paper)
     return document
+
+
+def _tell_apart(part: Any, taken: set[str]) -> None:
+    """Charts put side by side may each have records of one name; Vega takes a name once."""
+    if isinstance(part, list):
+        for value in part:
+            _tell_apart(value, taken)
+    elif isinstance(part, dict):
+        source = part.get("data")
+        if isinstance(source, dict) and "values" in source and "name" in source:
+            name = source["name"]
+            free = next(n for n in (name, *(f"{name}{i}" for i in range(2, len(taken) + 3))) if n not in taken)
+            part["data"] = source | {"name": free}
+            taken.add(free)
+        for key, value in part.items():
+            if key not in ("data", "datasets"):
+                _tell_apart(value, taken)
 
 
 def data(values: list[dict[str, Any]], name: str = "records") -> alt.InlineData:
@@ -38,6 +56,11 @@ def data(values: list[dict[str, Any]], name: str = "records") -> alt.InlineData:
     inline = alt.InlineData(name=name, values=[])
     inline["values"] = values
     return inline
+
+
+def whole_numbers(*, grid: bool = True) -> alt.Axis:
+    """An axis of rounds or clients; Vega would still put a tick at one half where there are few of them."""
+    return alt.Axis(tickMinStep=1, grid=grid, labelExpr="datum.value % 1 ? '' : format(datum.value, ',d')")
 
 
 def config(ink: str = INK, paper: str = PAPER) -> Spec:
