@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 
 import altair as alt
 
+from fedskew.report import theme
 from fedskew.report.charts import Record, by_run, finite
 
 WIDTH, HEIGHT = 240, 220
@@ -55,12 +56,12 @@ def chain(records: Iterable[Record], *, runs: Sequence[str] = (), title: str = "
     panels = [panel("emd", "accuracy")]
     if any(r["divergence"] is not None for r in values):
         panels = [panel("emd", "divergence"), panel("divergence", "accuracy"), *panels]
-    data = alt.InlineData(name="chain", values=values)
-    chart: alt.ConcatChart = alt.concat(*panels, columns=len(panels), data=data, title=title)
+    chart: alt.ConcatChart = alt.concat(*panels, columns=len(panels), title=title)
     shared = alt.TopLevelSelectionParameter(
         name="brush", select={"type": "interval", "resolve": "global"}, views=[part.name for part in chart.concat]
     )
     chart.params = [shared]
+    chart.data = theme.data(values, "chain")
     return chart
 
 

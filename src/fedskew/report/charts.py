@@ -12,6 +12,7 @@ from typing import Any
 
 import altair as alt
 
+from fedskew.report import theme
 from fedskew.report.records import banded
 from fedskew.report.theme import PALETTE
 
@@ -43,53 +44,60 @@ def curves(
     """A `value` over rounds, a line a `run` with a band from `low` to `high`; a panel for each `facet`, if given."""
     values = finite(records, "value")
     pick = alt.selection_point(name="pick", fields=["run"])
-    base = alt.Chart().encode(
-        x=alt.X("round:Q", title="communication round", axis=alt.Axis(tickMinStep=1, format="d")),
-        color=by_run(values, runs, legend=legend),
-        opacity=alt.condition(pick, alt.value(1), alt.value(0.15)),
-    )
+    shared: dict[str, Any] = {
+        "x": alt.X("round:Q", title="communication round", axis=theme.whole_numbers()),
+        "color": by_run(values, runs, legend=legend),
+        "opacity": alt.condition(pick, alt.value(1), alt.value(0.15)),
+    }
     if len(order(values, "run")) > len(PALETTE):
-        base = base.encode(strokeDash=_dashes(values, runs))
+        shared["strokeDash"] = _dashes(values, runs)
     form = "%" if percent else "~g"
     height = alt.Y("value:Q", title=y, axis=alt.Axis(format=form, tickCount=5), scale=_reach(values, domain))
-    line = base.mark_line(strokeWidth=2.5, clip=True).encode(y=height)
-    band = base.mark_area(fillOpacity=0.18, clip=True, strokeOpacity=0).encode(y=alt.Y("low:Q"), y2="high:Q")
-    dots = base.mark_point(size=70, filled=True, fillOpacity=0, strokeOpacity=0, clip=True).encode(
-        y=height,
-        tooltip=[
-            alt.Tooltip("run:N"),
-            *([alt.Tooltip(f"{facet}:N")] if facet else []),
-            alt.Tooltip("round:Q"),
-            alt.Tooltip("value:Q", title=y.removeprefix("test "), format=".1%" if percent else ".3g"),
-            alt.Tooltip("seeds:Q", title="seeds"),
-        ],
+    line = alt.Chart().mark_line(strokeWidth=2.5, clip=True).encode(y=height)
+    band = alt.Chart().mark_area(fillOpacity=0.18, clip=True, strokeOpacity=0).encode(y=alt.Y("low:Q"), y2="high:Q")
+    dots = (
+        alt.Chart()
+        .mark_point(size=70, filled=True, fillOpacity=0, strokeOpacity=0, clip=True)
+        .encode(
+            y=height,
+            tooltip=[
+                alt.Tooltip("run:N"),
+                *([alt.Tooltip(f"{facet}:N")] if facet else []),
+                alt.Tooltip("round:Q"),
+                alt.Tooltip("value:Q", title=y.removeprefix("test "), format=".1%" if percent else ".3g"),
+                alt.Tooltip("seeds:Q", title="seeds"),
+            ],
+        )
     )
-    data = alt.InlineData(name=name, values=values)
-    layers = band.properties(name="lines"), line, dots
-    if not facet:
-        return _sized(alt.layer(*layers, data=data).properties(params=[_legend_pick(["lines"], bound=legend)]), title)
-    panels = [
-        alt.layer(*layers)
-        .transform_filter(alt.FieldEqualPredicate(field=facet, equal=part))
-        .properties(width=PANEL, height=PANEL_HEIGHT, title=part)
-        for part in order(values, facet)
-    ]
-    several = alt.concat(*panels, columns=2, data=data, title=title).resolve_scale(y="shared")
-    found: Chart = several.properties(params=[_legend_pick([panel.layer[0].name for panel in several.concat])])
-    return found
+    layers = alt.layer(band.properties(name="lines"), line, dots).encode(**shared)
+    chart: Chart
+    if facet:
+        panels = [
+            layers.transform_filter(alt.FieldEqualPredicate(field=facet, equal=part)).properties(
+                width=PANEL, height=PANEL_HEIGHT, title=part
+            )
+            for part in order(values, facet)
+        ]
+        chart = alt.concat(*panels, columns=2, title=title).resolve_scale(y="shared")
+        views = [panel.layer[0].name for panel in chart.concat]
+    else:
+        chart, views = _sized(layers, title), ["lines"]
+    chart.params = [_legend_pick(views, bound=legend)]
+    chart.data = theme.data(values, name)
+    return chart
 
 
 def per_class(records: Iterable[Record], *, title: str = "") -> Chart:
     """The accuracy of each `class` over rounds as a heat map, dark where the network knows nothing of a class."""
     values = finite(records, "accuracy")
     chart = (
-        alt.Chart(alt.InlineData(name="per_class", values=values))
+        alt.Chart()
         .mark_rect()
         .encode(
             x=alt.X(
                 "round:Q",
                 title="communication round",
-                axis=alt.Axis(tickMinStep=1, format="d", grid=False),
+                axis=theme.whole_numbers(grid=False),
                 scale=alt.Scale(nice=False, zero=False),
             ),
             x2="until:Q",
@@ -106,7 +114,9 @@ def per_class(records: Iterable[Record], *, title: str = "") -> Chart:
             ],
         )
     )
-    return _sized(chart, title)
+    sized = _sized(chart, title)
+    sized.data = theme.data(values, "per_class")
+    return sized
 
 
 def divergence_by_layer(

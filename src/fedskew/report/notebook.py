@@ -12,7 +12,7 @@ import altair as alt
 import vl_convert
 
 from fedskew.report import charts, theme
-from fedskew.report.records import banded, thinned
+from fedskew.report.records import MOST, banded
 from fedskew.report.tables import Column, Table
 from fedskew.run import Run
 from fedskew.store import Entry, Store
@@ -29,7 +29,7 @@ def html(thing: object) -> str:
 
 @html.register
 def _run(run: Run) -> str:
-    return _facts("Run", {key: value for key, value in run.spec().items() if value not in (None, "", False)})
+    return _facts("Run", _in_short(run.spec(), str(run.partition), str(run.algorithm)))
 
 
 @html.register
@@ -37,10 +37,8 @@ def _entry(entry: Entry) -> str:
     status = f"{entry.status}: {entry.message}" if entry.message else entry.status
     accuracy = None if entry.accuracy is None else f"{entry.accuracy:.1%}"
     about = {"status": status, "round": f"{entry.round} of {entry.rounds}", "accuracy": accuracy}
-    about |= {"name": entry.name, "created": entry.created, "finished": entry.finished}
-    spec = {key: value for key, value in entry.spec.items() if key not in about}
-    facts = {key: value for key, value in (about | spec).items() if value not in (None, "", False)}
-    return _facts(f"Run {entry.id}", facts)
+    about |= {"created": entry.created, "finished": entry.finished}
+    return _facts(f"Run {entry.id}", about | _in_short(entry.spec, entry.partition, entry.algorithm))
 
 
 @html.register
@@ -76,7 +74,7 @@ def _store(store: Store) -> str:
 def _curve(records: Sequence[Mapping[str, Any]], field: str, label: str) -> alt.TopLevelMixin:
     points = (("run", record["round"], record[field]) for record in records if record[field] is not None)
     percent = field == "accuracy"
-    lines = thinned(banded(points))
+    lines = banded(points, MOST)
     return charts.curves(lines, y=label, percent=percent, domain=(0, 1) if percent else None, legend=False)
 
 
@@ -85,10 +83,16 @@ def _svg(chart: alt.TopLevelMixin) -> str:
     return drawing
 
 
+def _in_short(spec: Mapping[str, Any], partition: str, algorithm: str) -> dict[str, Any]:
+    """A spec with the short strings of what has one."""
+    return {**spec, "partition": partition, "clients": spec["partition"].get("clients"), "algorithm": algorithm}
+
+
 def _facts(title: str, facts: Mapping[str, Any]) -> str:
     written = [
-        {"key": key, "value": json.dumps(value) if isinstance(value, (dict, list)) else str(value)}
+        {"key": key, "value": json.dumps(value) if isinstance(value, dict) else str(value)}
         for key, value in facts.items()
+        if value is not None and value != ""
     ]
     columns = [Column("key", title, align="left"), Column("value", "", align="left")]
     return Table(title, columns, written).html()

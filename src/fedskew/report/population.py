@@ -9,6 +9,7 @@ import altair as alt
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from fedskew.report import theme
 from fedskew.report.records import evenly
 from fedskew.report.theme import PALETTE
 
@@ -59,14 +60,15 @@ def holdings(
 
 def bars(records: Iterable[Record], classes: Sequence[str], *, title: str = "") -> alt.Chart:
     """Stacked bars of `examples` by `class`, a bar a `client`."""
-    values = list(records)
+    values = [dict(r) for r in records]
     few = len(classes) <= len(PALETTE)
     colours: dict[str, Any] = {"range": PALETTE[: len(classes)]} if few else {"scheme": "turbo"}
     scale = alt.Scale(domain=list(classes), **colours)
     legend = alt.Legend(orient="right", columns=1) if len(classes) <= MOST_NAMES else None
+    lines = len(classes) if legend else 1  # of the legend, which must find room beside few bars
     axis = alt.Axis(ticks=False, domain=False, grid=False)
     chart: alt.Chart = (
-        alt.Chart(alt.InlineData(name="population", values=values))
+        alt.Chart(theme.data(values, "population"))
         .mark_bar()
         .encode(
             x=alt.X("examples:Q", title="examples", stack="zero"),
@@ -80,7 +82,7 @@ def bars(records: Iterable[Record], classes: Sequence[str], *, title: str = "") 
                 alt.Tooltip("share:Q", format=".1%"),
             ],
         )
-        .properties(width=420, height=BAR * len({r["client"] for r in values}), title=title)
+        .properties(width=420, height=BAR * max(len({r["client"] for r in values}), lines), title=title)
     )
     return chart
 
@@ -99,12 +101,12 @@ def size_bins(sizes: NDArray[np.int64]) -> list[dict[str, Any]]:
 def histogram(records: Iterable[Record], *, x: str, name: str = "histogram", title: str = "") -> alt.Chart:
     """How many `clients` are from `low` to `high`."""
     chart: alt.Chart = (
-        alt.Chart(alt.InlineData(name=name, values=list(records)))
+        alt.Chart(theme.data([dict(r) for r in records], name))
         .mark_bar(color=PALETTE[1], binSpacing=1)
         .encode(
             x=alt.X("low:Q", bin="binned", title=x, axis=alt.Axis(tickCount=5, grid=False)),
             x2="high:Q",
-            y=alt.Y("clients:Q", title="clients", axis=alt.Axis(tickMinStep=1, format="d")),
+            y=alt.Y("clients:Q", title="clients", axis=theme.whole_numbers()),
             tooltip=[
                 alt.Tooltip("low:Q", title="from"),
                 alt.Tooltip("high:Q", title="below"),

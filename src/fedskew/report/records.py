@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedskew import measure
 from fedskew.report.groups import Group, Record, Rows
@@ -20,8 +21,8 @@ ALL_LAYERS = "all layers"
 Definition = Literal["relative", "rms"]
 
 
-def banded(points: Iterable[tuple[str, int, float]]) -> list[dict[str, Any]]:
-    """(run, round, value) of several seeds as mean and range: one record for each run and round."""
+def banded(points: Iterable[tuple[str, int, float]], most: int | None = None) -> list[dict[str, Any]]:
+    """(run, round, value) of several seeds as mean and range: one record for each run and round, `most` a run."""
     found: dict[str, dict[int, list[float]]] = {}
     for run, round, value in points:
         if math.isfinite(value):  # a round that diverged is a gap
@@ -30,31 +31,35 @@ def banded(points: Iterable[tuple[str, int, float]]) -> list[dict[str, Any]]:
         {
             "run": run,
             "round": round,
-            "value": math.fsum(values) / len(values),
+            "value": _mean(values),
             "low": min(values),
             "high": max(values),
             "seeds": len(values),
         }
         for run, rounds in found.items()
-        for round, values in sorted(rounds.items())
+        for round, values in _thinned(sorted(rounds.items()), most)
     ]
 
 
-def thinned(records: Sequence[dict[str, Any]], most: int = MOST) -> list[dict[str, Any]]:
-    """A line with at most so many points: its ends, and the extremes of line and band in each stretch of rounds.
+def _thinned(line: list[tuple[int, list[float]]], most: int | None) -> list[tuple[int, list[float]]]:
+    if most is None or len(line) <= most:
+        return line
+    bands = [[_mean(values), min(values), max(values)] for _, values in line]
+    return [line[i] for i in telling(np.array(bands), most)]
+
+
+def telling(bands: NDArray[np.float64], most: int) -> list[int]:
+    """The points (value, low, high) that draw a line: its ends, and the extremes of line and band in each stretch.
 
     As M4 does for a line in columns of pixels (Jugel et al. 2014, "M4: a visualization-oriented time series data
     aggregation"): no peak is lost, and every point is one that was measured.
     """
-    if len(records) <= most:
-        return list(records)
-    line, low, high = (np.array([r[key] for r in records]) for key in ("value", "low", "high"))
-    kept = {0, len(records) - 1}
-    stretches = max((most - 2) // 4, 1)
-    for part in np.array_split(np.arange(len(records)), stretches):
+    line, low, high = bands.T
+    kept = {0, len(bands) - 1}
+    for part in np.array_split(np.arange(len(bands)), max((most - 2) // 4, 1)):
         extremes = (line[part].argmin(), line[part].argmax(), low[part].argmin(), high[part].argmax())
         kept |= {int(part[i]) for i in extremes}
-    return [records[i] for i in sorted(kept)]
+    return sorted(kept)
 
 
 def curves(groups: Iterable[Group], field: str = "accuracy", *, most: int = MOST) -> list[dict[str, Any]]:
@@ -97,7 +102,7 @@ def per_class(group: Group, classes: Sequence[str] | None = None, *, most: int =
     return [
         {
             "run": group.label,
-            "class": classes[c] if classes else str(c),
+            "class": classes[c] if classes and c < len(classes) else str(c),
             "rank": c,
             "round": round,
             "until": until,
@@ -195,7 +200,7 @@ def comparison(groups: Iterable[Group], target: float | None = None) -> list[dic
 
 def _line(group: Group, value: Callable[[Record], float | None], most: int) -> list[dict[str, Any]]:
     points = ((group.label, row["round"], value(row)) for rows in group.rows for row in rows)
-    return thinned(banded((run, round, v) for run, round, v in points if v is not None), most)
+    return banded(((run, round, v) for run, round, v in points if v is not None), most)
 
 
 def _divergence(row: Record, definition: Definition, layer: str = ALL_LAYERS) -> float | None:

@@ -119,11 +119,10 @@ def clients(groups: Sequence[Group]) -> Section:
     missing = ""
     for group in groups:
         entry = group.entries[0]
-        division = (entry.data, *(getattr(Division.of(entry.spec), f.name) for f in fields(Division)))
-        if division in found or entry.algorithm == "sgd":  # which has no clients
-            continue
         try:
-            found[division] = group, holdings_of(entry.spec)
+            division = (entry.data, *(getattr(Division.of(entry.spec), f.name) for f in fields(Division)))
+            if division not in found and entry.algorithm != "sgd":  # which has no clients
+                found[division] = group, holdings_of(entry.spec)
         except FedskewError as e:
             missing = f"Some clients cannot be shown: {e}."
     shown = list(found.values())[:MOST_POPULATIONS]
@@ -160,7 +159,7 @@ def classes(groups: Sequence[Group]) -> Section:
     figures = []
     for i, group in enumerate(shown, 1):
         names = _class_names(group)
-        number = len(names) if names else 10
+        number = next(len(row["per_class"]) for rows in group.rows for row in rows if row["per_class"])
         most = max(min(CELLS // (number * len(shown)), records.MOST_COLUMNS), 8)
         chart = charts.per_class(records.per_class(group, names, most=most))
         figures.append(Figure(chart, group.label, f"classes-{i}"))
