@@ -1,22 +1,14 @@
-"""One store with real runs and one browser for all tests of the dashboard."""
+"""One store with real runs for all tests of the dashboard."""
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from dashboards import EVIL
-from playwright.sync_api import Browser, sync_playwright
 
 from fedskew.run import Run
 from fedskew.store import Store
-
-QUIET = (
-    *("--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"),
-    *("--disable-sync", "--no-first-run"),
-)
 
 
 @pytest.fixture(scope="session")
@@ -34,11 +26,3 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for _ in store.advance(store.create(run), device="cpu"):
             pass
     return folder
-
-
-@pytest.fixture(scope="session")
-def browser() -> Iterator[Browser]:
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=list(QUIET))
-        yield browser
-        browser.close()

@@ -17,6 +17,7 @@ from fedskew.data import datasets
 from fedskew.data.partition import parse_partition
 from fedskew.prepare import Share
 from fedskew.store import Store
+from visits import Watched
 
 VIEWS = ["runs", "compare", "clients", "drift", "whatif", "papers"]
 DRAWN = {"compare": 2, "clients": 4, "drift": 3, "whatif": 3}
@@ -27,18 +28,12 @@ pytestmark = [
 ]
 
 
-class Visit:
-    """An open page and everything it did that a quiet page does not do."""
+class Visit(Watched):
+    """The dashboard in a window of its own."""
 
     def __init__(self, browser: Browser, address: str, *, width: int = 1600, scheme: Any = "light") -> None:
-        self.noise: list[str] = []
-        self.requests: list[str] = []
+        super().__init__(browser, width, scheme)
         self.address = address
-        self.page: Page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
-        self.page.on("console", lambda m: self.noise.append(m.text))
-        self.page.on("pageerror", lambda e: self.noise.append(str(e)))
-        self.page.on("dialog", lambda d: (self.noise.append(d.message), d.dismiss()))
-        self.page.on("request", lambda r: self.requests.append(r.url))
 
     def go(self, view: str, **params: str) -> Page:
         query = "&".join(f"{key}={value}" for key, value in params.items())
