@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import sqlite3
 import time
-import urllib.request
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from dashboards import EVIL, served
+from dashboards import EVIL, events, served
 
 from fedskew import measure, prepare, rng
 from fedskew.data import datasets
@@ -29,22 +26,6 @@ from fedskew.web.rows import Reader
 def site(filled: Path):
     with served(filled) as site:
         yield site
-
-
-def events(address: str, seconds: float = 20.0) -> Iterator[tuple[str, Any]]:
-    """(name, data) of the stream as they come."""
-    with urllib.request.urlopen(f"{address}/api/events", timeout=seconds) as stream:
-        name = ""
-        for line in stream:
-            key, _, value = line.decode().strip().partition(": ")
-            if key == "event":
-                name = value
-            elif key == "data":
-                yield name, json.loads(value)
-
-
-def ids_of(site: Any, **wanted: Any) -> list[str]:
-    return [e.id for e in site.store.runs() if all(getattr(e, key) == value for key, value in wanted.items())]
 
 
 def test_the_stream_tells_every_run_first(site):
