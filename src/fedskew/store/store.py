@@ -138,9 +138,11 @@ class Store:
         engine: Engine | None = None,
         precision: Precision | None = None,
         checkpoint_seconds: float = 5.0,
+        until: int | None = None,
     ) -> Generator[tuple[str, Row], None, None]:
         """Train runs of one shape to their end as one computation, each from where it stands; gives (id, row).
 
+        With `until` they stop after that round, to go on another time: they are then interrupted, not finished.
         Resumed runs keep the engine and the precision that the first of them was started with unless others are given.
         """
         from fedskew.experiment import Beginning, Run
@@ -166,7 +168,7 @@ class Store:
                 home = self._home(entry.id)
                 round, state = newest(db, entry.id, home)
                 initial = start.read(run.start, self) if state is None else None
-                beginnings.append(Beginning(initial, state, round + 1))
+                beginnings.append(Beginning(initial, state, round + 1, until))
                 _same_data(entry, run, origin.fingerprint(run, data, initial))
                 _same_place(entry, here)
                 recordings.append(Recording(db, self.path, entry.id, home, run.rounds, checkpoint_seconds, len(runs)))
