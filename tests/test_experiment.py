@@ -79,7 +79,9 @@ def test_a_cosine_falls_to_nothing_and_is_the_rate_that_trains(engine):
     assert share[2] == 0.5
     moved = {}
     for schedule in ("constant", "cosine"):
-        first, *_, before, end = train(Run(**SMALL | {"rounds": 30}, lr_schedule=schedule), engine=engine)
+        first, *_, before, end = train(
+            Run(**SMALL | {"rounds": 30, "examples": 200}, lr_schedule=schedule), engine=engine
+        )
         moved[schedule] = (end.state["w"]["fc.weight"] - before.state["w"]["fc.weight"]).norm().item()
         assert first.lr == 0.5
     assert moved["cosine"] < 0.05 * moved["constant"]

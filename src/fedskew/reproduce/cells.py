@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import statistics
 import subprocess
 import time
@@ -17,7 +18,8 @@ from fedskew.data import datasets
 from fedskew.engine.choose import many_of
 from fedskew.engine.problem import Task
 from fedskew.laboratory import Laboratory
-from fedskew.papers.protocol import Cell
+from fedskew.papers.protocol import Cell, Search
+from fedskew.reproduce import search
 from fedskew.run import Run
 from fedskew.store import Store
 
@@ -31,6 +33,7 @@ class Outcome:
     cell: Cell
     ids: tuple[str, ...]
     records: tuple[list[dict[str, Any]], ...]
+    decided: bool = True  # its search, if it has one, is over: the cell's runs are the chosen ones
 
     @property
     def accuracies(self) -> list[float]:
@@ -40,6 +43,23 @@ class Outcome:
             for run, rows in zip(self.cell.last, self.records, strict=True)
             if rows and rows[-1]["round"] == run.rounds
         ]
+
+    def so_far(self) -> tuple[int, list[float]]:
+        """(rounds, one accuracy a run) of what there is: of whole runs or, without one, up to where all of them are.
+
+        A run that diverged is over, and counts with what its last weights are worth.
+        """
+        begun = [
+            (run.rounds, rows, _diverged(rows)) for run, rows in zip(self.cell.last, self.records, strict=True) if rows
+        ]
+        over = [each for each in begun if each[2] or each[1][-1]["round"] == each[0]]
+        at = min((end if over else rows[-1]["round"] for end, rows, lost in over or begun if not lost), default=0)
+        at = at or max((end for end, _, _ in over), default=0)
+        scored = [
+            [r["accuracy"] for r in rows if r["accuracy"] is not None and r["round"] <= at][-1 if lost else 0 :]
+            for _, rows, lost in over or begun
+        ]
+        return at, [measure.settled(found) for found in scored if found]
 
     def record(self) -> dict[str, Any]:
         """The cell as the committed JSON has it."""
@@ -54,27 +74,57 @@ class Outcome:
         }
 
 
-def train(store: Store, cells: Sequence[Cell], watch: Watch, *, at_once: int | None = None, **how: Any) -> None:
-    """Train whatever of the cells the store has not; those that begin with other runs' weights come second.
+def train(
+    store: Store,
+    cells: Sequence[Cell],
+    watch: Watch,
+    *,
+    at_once: int | None = None,
+    until: int | None = None,
+    **how: Any,
+) -> None:
+    """Train whatever of the cells the store has not: searches first, runs that begin with other runs' weights last.
 
-    At most `at_once` runs train together, where that is given.
+    At most `at_once` runs train together, and none past round `until`, where those are given.
     """
-    for runs, label in ((_first(cells), "training"), (None, "training from pre-trained weights")):
-        wanted = [run for run in _second(store, cells) if run] if runs is None else runs
-        _, groups = sweep.plan(store, wanted, at_once)
-        for _ in watch(sweep.train(store, groups, **how), sum(group.left for group in groups), label):
-            pass
+    choose(store, cells, watch, at_once=at_once, **how)
+    ready = [found for cell in cells if (found := search.decided(store, cell))]
+    _go(store, _first(ready), watch, "training", at_once, until, how)
+    begun = [run for run in _second(store, ready) if run]
+    _go(store, begun, watch, "training from pre-trained weights", at_once, until, how)
+
+
+def choose(store: Store, cells: Sequence[Cell], watch: Watch, *, at_once: int | None = None, **how: Any) -> None:
+    """Bring every search of the cells to its end; candidates of one rung train together, those of all cells."""
+    for rung, candidates in search.steps(store, cells):
+        _go(store, candidates, watch, f"searching, {len(candidates)} candidates to round {rung}", at_once, rung, how)
+
+
+def _go(
+    store: Store,
+    runs: Sequence[Run],
+    watch: Watch,
+    label: str,
+    at_once: int | None,
+    until: int | None,
+    how: dict[str, Any],
+) -> None:
+    _, groups = sweep.plan(store, runs, at_once, until)
+    for _ in watch(sweep.train(store, groups, **how), sum(group.left for group in groups), label):
+        pass
 
 
 def outcomes(store: Store, cells: Sequence[Cell]) -> list[Outcome]:
-    """What the store knows of the cells; a run that it does not have gives no rows."""
+    """What the store knows of the cells; a run that it does not have, or that is not chosen yet, gives no rows."""
     found = []
-    for cell in cells:
-        ids = []
-        for run in _second(store, [cell]) if cell.after else cell.runs:
-            stored = store.same(run) if run else None
-            ids.append(stored.id if stored else "")
-        found.append(Outcome(cell, tuple(ids), tuple(store.records(id) if id else [] for id in ids)))
+    for asked in cells:
+        decided = search.decided(store, asked)
+        cell = decided or asked
+        runs: Sequence[Run | None] = _second(store, [cell]) if cell.after else cell.runs
+        stored = [store.same(run) if run and decided else None for run in runs]
+        ids = tuple(entry.id if entry else "" for entry in stored)
+        records = tuple(store.records(id) if id else [] for id in ids)
+        found.append(Outcome(cell, ids, records, decided is not None))
     return found
 
 
@@ -87,25 +137,41 @@ class Cost:
     seconds: float | None
 
 
-def cost(store: Store, cells: Sequence[Cell], *, probe: bool = True, **how: Any) -> Cost:
+def cost(store: Store, cells: Sequence[Cell], *, probe: bool = True, until: int | None = None, **how: Any) -> Cost:
     """Count what the store lacks and time two steps of each shape of run."""
-    left: dict[Run, int] = {}
-    later = [run for cell in cells for run in cell.after]
-    begun = [begun or run for begun, run in zip(_second(store, cells), later, strict=True)]
-    for run in [*_first(cells), *begun]:
-        stored = store.same(run)
-        if stored is None or not stored.over:
-            left[run] = run.rounds - (stored.round if stored else 0)
+    left = _left(store, cells, until)
+    rounds = sum(left.values())
     if not probe or not left:
-        return Cost(len(left), sum(left.values()), None if left else 0.0)
+        return Cost(len(left), rounds, None if left else 0.0)
     a_round: dict[tuple[Any, ...], float] = {}
     total = 0.0
-    for run, rounds in left.items():
-        shape = (*(str(getattr(run, key)) for key in sweep.SHAPE), run.algorithm.kind == "sgd", str(run.share))
+    for (run, _), number in left.items():
+        size = (run.algorithm.kind == "sgd", str(run.share), run.participation, run.cohort)
+        shape = (*(str(getattr(run, key)) for key in sweep.SHAPE), *size)
         if shape not in a_round:
             a_round[shape] = _seconds_a_round(run, **how)
-        total += rounds * a_round[shape] * (2 if run.divergence else 1)
-    return Cost(len(left), sum(left.values()), total)
+        total += number * a_round[shape] * (2 if run.divergence else 1)
+    return Cost(len(left), rounds, total)
+
+
+def _left(store: Store, cells: Sequence[Cell], until: int | None) -> dict[tuple[Run, Search | None], int]:
+    """Rounds still to be trained of every run; one that waits for its search is known by the two of them."""
+    left: dict[tuple[Run, Search | None], int] = {}
+    for each in search.searches(cells):
+        for run, rounds in search.left(store, each).items():
+            left[run, None] = max(rounds, left.get((run, None), 0))
+    for cell in cells:
+        found = search.decided(store, cell)
+        if found is None:
+            left |= {(run, cell.search): min(run.rounds, until or run.rounds) for run in (*cell.runs, *cell.after)}
+            continue
+        begun = [begun or run for begun, run in zip(_second(store, [found]), found.after, strict=True)]
+        for run in (*found.runs, *begun):
+            stored = store.same(run)
+            rounds = min(run.rounds, until or run.rounds) - (stored.round if stored else 0)
+            if rounds > 0 and not (stored and stored.over):
+                left[run, None] = rounds
+    return left
 
 
 def about(store: Store, cells: Sequence[Cell], command: str, seconds: float) -> dict[str, Any]:
@@ -123,6 +189,11 @@ def about(store: Store, cells: Sequence[Cell], command: str, seconds: float) -> 
         "training_seconds": round(sum(row["seconds"] for entry in entries for row in store.records(entry.id)), 1),
         "command_seconds": round(seconds, 1),
     }
+
+
+def _diverged(rows: Sequence[dict[str, Any]]) -> bool:
+    loss = rows[-1]["loss"]
+    return loss is not None and not math.isfinite(loss)
 
 
 def _commit() -> str | None:

@@ -53,7 +53,9 @@ class Store:
         wanted = run.spec() | {"name": ""}
         told = (run.data, str(run.partition), str(run.algorithm), str(run.rounds))
         alike = self._entries(f"{QUERY} WHERE data = ? AND partition = ? AND algorithm = ? AND rounds = ?", *told)
-        found = [e for e in alike if type(run)(**e.spec).spec() | {"name": ""} == wanted]
+        simple = {key: value for key, value in wanted.items() if key != "name" and not isinstance(value, dict)}
+        likely = [e for e in alike if all(e.spec.get(key, value) == value for key, value in simple.items())]
+        found = [e for e in likely if type(run)(**e.spec).spec() | {"name": ""} == wanted]
         return max(found, key=lambda e: (e.over, e.round), default=None)
 
     def records(self, id: str, *, after: int = -1) -> list[dict[str, Any]]:
