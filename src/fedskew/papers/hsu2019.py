@@ -60,9 +60,9 @@ class Grid(Scale):
 
 SCALES = {
     "smoke": Grid(
-        *("smoke", 0.002, 20, 16, None, 1, 1, "digits", "softmax"),
+        *("smoke", 0.002, 12, 16, None, 1, 1, "digits", "softmax"),
         alphas=(0.0, 100.0),
-        fractions=(0.05, 0.4),
+        fractions=(0.05, 0.1),
         epochs=(1,),
         rates=(0.01, 0.1),
         betas=(0.0, 0.9),

@@ -49,17 +49,14 @@ class Outcome:
 
         A run that diverged is over, and counts with what its last weights are worth.
         """
-        begun = [
-            (run.rounds, rows, _diverged(rows)) for run, rows in zip(self.cell.last, self.records, strict=True) if rows
-        ]
-        over = [each for each in begun if each[2] or each[1][-1]["round"] == each[0]]
-        at = min((end if over else rows[-1]["round"] for end, rows, lost in over or begun if not lost), default=0)
-        at = at or max((end for end, _, _ in over), default=0)
-        scored = [
-            [r["accuracy"] for r in rows if r["accuracy"] is not None and r["round"] <= at][-1 if lost else 0 :]
-            for _, rows, lost in over or begun
-        ]
-        return at, [measure.settled(found) for found in scored if found]
+        begun = [(run.rounds, rows) for run, rows in zip(self.cell.last, self.records, strict=True) if rows]
+        lost = [rows for _, rows in begun if _diverged(rows)]
+        alive = [(rounds, rows) for rounds, rows in begun if not _diverged(rows)]
+        shown = [rows for rounds, rows in alive if rows[-1]["round"] == rounds] or [rows for _, rows in alive]
+        at = min((rows[-1]["round"] for rows in shown), default=begun[0][0] if begun else 0)
+        found = [[r["accuracy"] for r in rows if r["accuracy"] is not None and r["round"] <= at] for rows in shown]
+        found += [[r["accuracy"] for r in rows if r["accuracy"] is not None][-1:] for rows in lost]
+        return at, [measure.settled(accuracies) for accuracies in found if accuracies]
 
     def record(self) -> dict[str, Any]:
         """The cell as the committed JSON has it."""

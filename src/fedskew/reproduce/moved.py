@@ -17,8 +17,8 @@ def pack(
 ) -> list[Path]:
     """Write the cells' runs to an archive, in pieces of at most `piece` bytes and of about `most` bytes in all.
 
-    A candidate that has lost its search is never trained again and goes without its weights. Where not all other checkpoints
-    fit, those of the runs that got furthest do; the rest begin again, which costs time and changes nothing else.
+    A candidate that has lost its search is never trained again and goes without its weights. Where not all other
+    checkpoints fit, those of the runs that got furthest do; the rest begin again, which costs time and nothing else.
     """
     ahead, behind = _runs(store, cells)
     ids = [entry.id for entry in [*ahead, *behind]]
