@@ -70,16 +70,17 @@ SCALES = {
         scored=1,
         evaluated=2,
     ),
+    # The CIFAR network takes a CPU about 2 ms an image: MNIST and a small network show the trends in the time there is.
     "quick": Grid(
-        *("quick", 0.008, 80, 8, 5000, 1),
-        alphas=(0.0, 1.0, 100.0),
+        *("quick", 0.02, 200, 8, 6000, 1, 1, "mnist", "mlp"),
+        alphas=(0.0, 0.1, 1.0, 100.0),
         fractions=(0.05, 0.2),
         epochs=(1,),
-        rates=(0.003, 0.01, 0.03, 0.1),
-        betas=(0.0, 0.7, 0.9),
-        rungs=(20, 40),
+        rates=(0.003, 0.01, 0.03, 0.1, 0.3),
+        betas=(0.0, 0.7, 0.9, 0.97),
+        rungs=(50, 100),
         scored=10,
-        evaluated=10,
+        evaluated=20,
     ),
     "full": Grid("full", seeds=5),
 }

@@ -16,6 +16,7 @@ from typing import Any
 from fedskew import measure, sweep
 from fedskew.data import datasets
 from fedskew.engine.choose import many_of
+from fedskew.engine.evaluate import Exam, evaluate_many
 from fedskew.engine.problem import Task
 from fedskew.laboratory import Laboratory
 from fedskew.papers.protocol import Cell, Search
@@ -23,6 +24,7 @@ from fedskew.reproduce import search
 from fedskew.run import Run
 from fedskew.store import Store
 
+ABREAST = 20  # runs that are timed together, at most
 Watch = Callable[[Iterator[Any], int, str], Iterable[Any]]
 
 
@@ -135,20 +137,20 @@ class Cost:
 
 
 def cost(store: Store, cells: Sequence[Cell], *, probe: bool = True, until: int | None = None, **how: Any) -> Cost:
-    """Count what the store lacks and time two steps of each shape of run."""
+    """Count what the store lacks and time two steps, and an evaluation, of each shape of run."""
     left = _left(store, cells, until)
-    rounds = sum(left.values())
     if not probe or not left:
-        return Cost(len(left), rounds, None if left else 0.0)
-    a_round: dict[tuple[Any, ...], float] = {}
-    total = 0.0
-    for (run, _), number in left.items():
-        size = (run.algorithm.kind == "sgd", str(run.share), run.participation, run.cohort)
+        return Cost(len(left), sum(left.values()), None if left else 0.0)
+    alike: dict[tuple[Any, ...], list[tuple[Run, int]]] = {}
+    for (run, _), rounds in left.items():
+        size = (run.algorithm.kind == "sgd", str(run.share), run.participation, run.cohort, bool(run.validation))
         shape = (*(str(getattr(run, key)) for key in sweep.SHAPE), *size)
-        if shape not in a_round:
-            a_round[shape] = _seconds_a_round(run, **how)
-        total += number * a_round[shape] * (2 if run.divergence else 1)
-    return Cost(len(left), rounds, total)
+        alike.setdefault(shape, []).append((run, rounds))
+    total = 0.0
+    for runs in alike.values():
+        a_round, an_exam = _seconds(runs[0][0], len(runs), **how)
+        total += sum(n * (a_round * (2 if run.divergence else 1) + an_exam / run.eval_every) for run, n in runs)
+    return Cost(len(left), sum(left.values()), total)
 
 
 def _left(store: Store, cells: Sequence[Cell], until: int | None) -> dict[tuple[Run, Search | None], int]:
@@ -201,8 +203,14 @@ def _commit() -> str | None:
     return done.stdout.strip() or None
 
 
-def _seconds_a_round(run: Run, device: str = "auto", engine: Any = None, precision: Any = None) -> float:
-    """From two steps of the first round, after two that compile and warm caches."""
+def _seconds(
+    run: Run, number: int, device: str = "auto", engine: Any = None, precision: Any = None
+) -> tuple[float, float]:
+    """Of a round and of an evaluation, for each of so many runs that train together.
+
+    From two steps of the first round, after two that compile and warm caches. On a GPU runs that share a step are far
+    cheaper than one alone; on a CPU they are not.
+    """
     lab = Laboratory.of(run, datasets.load(run.data), device, engine or "auto", precision or "tf32")
     many = many_of(lab.problem, engine or "auto")
     _, cohort = lab.prepared(1)
@@ -214,13 +222,20 @@ def _seconds_a_round(run: Run, device: str = "auto", engine: Any = None, precisi
         mask=cohort.mask[:, :few],
         draws=None if cohort.draws is None else cohort.draws[:, :few],
     )
-    times = []
+    abreast = min(number, ABREAST) if lab.problem.x.is_cuda else 1
+    test = lab.test
+    some = min(len(test.y), 500)
+    exam = Exam(*lab.initial, test.x[:some], test.y[:some], lab.classes)
+    trains, exams = [], []
     for _ in range(2):
         began = time.perf_counter()
-        (trained,) = many([Task(*lab.initial, short)])
-        float(trained.loss.sum())  # waits for a GPU
-        times.append(time.perf_counter() - began)
-    return times[-1] / few * steps
+        trained = many([Task(*lab.initial, short)] * abreast)
+        float(trained[-1].loss.sum())  # waits for a GPU
+        middle = time.perf_counter()
+        evaluate_many(lab.problem, [exam] * abreast)
+        trains.append(middle - began)
+        exams.append(time.perf_counter() - middle)
+    return trains[-1] / few * steps / abreast, exams[-1] * len(test.y) / some / abreast
 
 
 def _first(cells: Sequence[Cell]) -> list[Run]:
