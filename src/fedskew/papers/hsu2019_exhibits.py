@@ -137,6 +137,12 @@ def exhibit_remedies(outcomes: Outcomes) -> Exhibit:
         if kind:
             max(kind, key=lambda r: r["accuracy"])["best"] = "with 5 % shared" if shared else "without shared data"
     records.sort(key=lambda r: (r["shared"], -(r["accuracy"] or 0.0)))
+    found = remedies_table(records)
+    return Exhibit("table remedies", found.title, records, found)
+
+
+def remedies_table(records: Sequence[dict[str, Any]]) -> Table:
+    """The remedies for people; the commands of the best are in the caption."""
     columns = [
         Column("best", "best", align="left"),
         Column("remedy", "remedy", align="left"),
@@ -149,18 +155,15 @@ def exhibit_remedies(outcomes: Outcomes) -> Exhibit:
     ]
     commands = [f" Best {r['best']}: {r['command']}." for r in records if "best" in r]
     title = "Past the paper: one-class clients, C = 0.05, E = 1"
-    return Exhibit("table remedies", title, records, Table(title, columns, records, CAPTION + "".join(commands)))
+    return Table(title, columns, records, CAPTION + "".join(commands))
 
 
-def _shown(
-    name: str, title: str, records: list[dict[str, Any]], drawn: Sequence[tuple[str, Any]], caption: str = CAPTION
-) -> Exhibit:
-    known = ("alpha", "C", "E", "algorithm")
+def table(title: str, records: Sequence[dict[str, Any]], caption: str = CAPTION) -> Table:
+    """A figure's cells for people, the paper's number beside ours where its text gives one."""
+    shown = ("alpha", "C", "E", "algorithm")
+    forms = {"alpha": "g", "C": "g"}
     columns = [
-        *(
-            Column(key, key, "g" if key in ("alpha", "C") else "", "left" if key == "algorithm" else "right")
-            for key in known
-        ),
+        *(Column(key, key, forms.get(key, ""), "left" if key == "algorithm" else "right") for key in shown),
         Column("beta", "beta", "g"),
         Column("lr", "lr", "g"),
         Column("rounds", "rounds", ",d"),
@@ -173,7 +176,13 @@ def _shown(
     rows = [
         r | {"difference": None if None in (r["accuracy"], r["paper"]) else r["accuracy"] - r["paper"]} for r in records
     ]
-    return Exhibit(name, title, records, Table(title, columns, rows, caption), tuple(drawn))
+    return Table(title, columns, rows, caption)
+
+
+def _shown(
+    name: str, title: str, records: list[dict[str, Any]], drawn: Sequence[tuple[str, Any]], caption: str = CAPTION
+) -> Exhibit:
+    return Exhibit(name, title, records, table(title, records, caption), tuple(drawn))
 
 
 def _panels(records: Sequence[dict[str, Any]]) -> list[tuple[str, list[dict[str, Any]]]]:
