@@ -108,7 +108,13 @@ def test_only_some_cells():
     assert [cell.setting["algorithm"] for cell in request.cells("figure 5")] == ["FedAvg", "FedAvgM"]
     assert {len(cell.runs) for cell in request.cells()} == {3}
     assert [c.setting["algorithm"] for c in request.cells("figure 3")] == ["FedAvg", "centralised SGD"]  # has no alpha
-    for only, says in (("C", "write key=value"), ("clients=3", "no cell has 'clients'"), ("C=3", "is left")):
+    everything = Request.of("hsu2019", [], None, "smoke", None, ["C=0.05"])  # Figure 1's cells have no C
+    assert {name: bool(everything.cells(name)) for name in everything.names} == dict.fromkeys(everything.names, True)
+    for only, says in (
+        ("C", "write KEY=VALUE"),
+        ("lambda=3", "a key of alpha, C, E"),
+        ("C=3", "no cell is left of 128"),
+    ):
         with pytest.raises(FedskewError, match=says):
             Request.of("hsu2019", ["figure 5"], None, "full", None, [only])
 

@@ -179,7 +179,7 @@ def test_an_archive_is_checked(tmp_path):
     ("args", "says"),
     [
         (["zhao2019"], "choose one of zhao2018, lahoti, hsu2019"),
-        (["hsu2019", "--figure", "5", "--only", "C=3"], "no cell of figure 5 is left"),
+        (["hsu2019", "--figure", "5", "--only", "C=3"], "no cell is left of"),
         (["zhao2018", "--table", "9"], "zhao2018 has no table 9"),
         (["lahoti", "--data", "kws"], "choose one of mnist, cifar10"),
         (["zhao2018", "--scale", "huge"], "choose one of smoke, quick, full"),

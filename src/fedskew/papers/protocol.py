@@ -105,14 +105,23 @@ class Exhibit:
 
 def kept(cells: Sequence[Cell], only: Sequence[str]) -> list[Cell]:
     """The cells that no `key=value` excludes; a cell that has not that key in its setting stays."""
+    wanted = [text.partition("=")[::2] for text in only]
+    return [
+        cell
+        for cell in cells
+        if all(key not in cell.setting or _written(cell.setting[key]) == value for key, value in wanted)
+    ]
+
+
+def check_only(cells: Sequence[Cell], only: Sequence[str]) -> None:
+    """Refuse what is not `key=value`, or has a key that no cell has, or leaves no cell."""
+    keys = list(dict.fromkeys(key for cell in cells for key in cell.setting))
     for text in only:
-        key, equals, value = text.partition("=")
-        if not equals:
-            raise FedskewError(f"--only {text!r}: write key=value, as in C=0.05; keys: {', '.join(cells[0].setting)}")
-        if cells and not any(key in cell.setting for cell in cells):
-            raise FedskewError(f"--only {text!r}: no cell has {key!r}; keys: {', '.join(cells[0].setting)}")
-        cells = [cell for cell in cells if key not in cell.setting or _written(cell.setting[key]) == value.strip()]
-    return list(cells)
+        key, equals, _ = text.partition("=")
+        if not equals or key not in keys:
+            raise FedskewError(f"--only {text!r}: write KEY=VALUE, as in C=0.05, with a key of {', '.join(keys)}")
+    if not kept(cells, only):
+        raise FedskewError(f"--only {' --only '.join(only)}: no cell is left of {len(cells)}; change one of the values")
 
 
 def _written(value: Any) -> str:

@@ -1,4 +1,4 @@
-"""`python -m fedskew.reproduce`: train a paper's cells on a machine without the command line's packages, and pack them.
+r"""`python -m fedskew.reproduce`: train a paper's cells where the command line's packages are missing, and pack them.
 
     python -m fedskew.reproduce hsu2019 figure5 --data cifar10 --only C=0.05 --precision bf16 --seconds 500 \
         --at-once 12 --pack figure5.zip --piece-mb 15 --most-mb 60
@@ -16,7 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from fedskew.papers.protocol import Cell, kept
+from fedskew.papers.protocol import Cell, check_only, kept
 from fedskew.reproduce import cells, moved
 from fedskew.store import Store, archive
 
@@ -73,6 +73,7 @@ def _wanted(asked: Any) -> list[Cell]:
     scale = paper.SCALES[asked.scale]
     scale = replace(scale, seeds=asked.seeds) if asked.seeds else scale
     found = [cell for name in asked.what for column in asked.data for cell in getattr(paper, name)(column, scale)]
+    check_only(found, asked.only)
     return kept(found, asked.only)
 
 

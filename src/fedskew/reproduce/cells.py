@@ -176,7 +176,8 @@ def _left(store: Store, cells: Sequence[Cell], until: int | None) -> dict[tuple[
 def about(store: Store, cells: Sequence[Cell], command: str, seconds: float) -> dict[str, Any]:
     """What stands behind the numbers: the command, where and with what runs were trained, and how long that took."""
     ids = [id for outcome in outcomes(store, cells) for id in outcome.ids if id]
-    entries = [store.find(id) for id in dict.fromkeys(ids)]
+    tried = [found.id for each in search.searches(cells) for run in each.candidates if (found := store.same(run))]
+    entries = [store.find(id) for id in dict.fromkeys([*ids, *tried])]
     environments = {json.dumps(entry.environment, sort_keys=True) for entry in entries}
     return {
         "command": command,
@@ -184,6 +185,7 @@ def about(store: Store, cells: Sequence[Cell], command: str, seconds: float) -> 
         "commit": _commit(),
         "trained": [json.loads(text) for text in sorted(environments)],
         "runs": len(entries),
+        "candidates": len(set(tried)),  # of these, runs of searches for learning rates
         "seeds": sorted({entry.spec["seed"] for entry in entries}),
         "training_seconds": round(sum(row["seconds"] for entry in entries for row in store.records(entry.id)), 1),
         "command_seconds": round(seconds, 1),

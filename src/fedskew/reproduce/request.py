@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from fedskew.errors import FedskewError
-from fedskew.papers.protocol import Cell, Exhibit, Scale, kept
+from fedskew.papers.protocol import Cell, Exhibit, Scale, check_only, kept
 from fedskew.report import files, page
 from fedskew.reproduce.cells import outcomes
 from fedskew.store import Store
@@ -58,8 +58,8 @@ class Request:
             changes["splits"] = str(splits)
         columns = (data,) if data else cells.COLUMNS
         request = cls(paper, wanted, columns, replace(chosen, **changes), tuple(only))
-        if only and not request.cells():
-            raise FedskewError(f"--only {' --only '.join(only)}: no cell of {', '.join(wanted)} is left; change one")
+        if only:
+            check_only(replace(request, only=()).cells(), only)
         return request
 
     def cells(self, *names: str) -> list[Cell]:
