@@ -164,6 +164,8 @@ def test_every_remedy_gives_the_command_that_trains_it():
         assert not set(given) & _NOT_THE_RUNS
         assert Run(**given) == by_name[record["remedy"]]
     assert {c.runs[0].held_out for c in decided if c.setting["shared"]} == {0.05}
+    published = kept(hsu2019.figure5("cifar10", replace(FULL, seeds=1)), ["C=0.05", "E=1", "algorithm=FedAvgM"])[0]
+    assert (asked[0].search, asked[0].runs) == (published.search, published.runs)  # the paper's own, trained once
     assert "swa=0.2" in str(by_name["FedAvgM, mean of the last fifth of the rounds"].algorithm)
 
 

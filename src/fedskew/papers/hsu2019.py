@@ -8,21 +8,16 @@ the chosen pair is trained.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from fedskew.errors import FedskewError
-from fedskew.papers.protocol import Cell, Scale, Search
+from fedskew.papers.hsu2019_grid import ALPHAS, BATCH, CLIENTS, EFFECTIVE, ROUNDS, SCALES, WEIGHT_DECAY, Grid
+from fedskew.papers.protocol import Cell, Search
 from fedskew.run import Run
 
-CLIENTS, BATCH, WEIGHT_DECAY, ROUNDS = 100, 64, 0.004, 10_000
-# From the most skewed on. The first fraction is the low, the last the high one of Figures 4 and 6.
-ALPHAS = (0.0, 0.05, 0.1, 0.2, 0.5, 1.0, 10.0, 100.0)
-FRACTIONS = (0.05, 0.1, 0.2, 0.4)
-EPOCHS = (1, 5)
-RATES = (1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1, 3e-1)
-BETAS = (0.0, 0.7, 0.9, 0.97, 0.99, 0.997)
+__all__ = ["COLUMNS", "SCALES", "figure1", "figure2", "figure3", "figure4", "figure5", "figure6", "remedies"]
+
 COLUMNS = ("cifar10",)
 
 # Section 4.2: "with E = 1 and C = 0.05, FedAvgM performance stays relatively constant and above 75%, whereas FedAvg
@@ -33,57 +28,9 @@ HEADLINE = (0.301, 0.769)
 
 # Where (lr, beta) is searched, and which of them stands for which alpha: the nearest by the clients' EMD.
 SEARCHED_AT = {0.0: 0.0, 0.05: 0.1, 0.1: 0.1, 0.2: 0.1, 0.5: 1.0, 1.0: 1.0, 10.0: 100.0, 100.0: 100.0}
-EFFECTIVE = (1e-3, 1.0)  # the effective rates lr / (1 - beta) that are searched; Figure 6 runs from 10^-3 to 10
 VALIDATION = 0.1
 ONE_RATE = 0.01  # of Figure 3; the paper says "fixed", not which
 SHOWN = (0.0, 0.1, 1.0, 100.0)  # the alphas of Figures 1 and 3; the text does not name the paper's
-
-
-@dataclass(frozen=True)
-class Grid(Scale):
-    """A scale of this paper: which of its grid is tried."""
-
-    alphas: tuple[float, ...] = ALPHAS
-    fractions: tuple[float, ...] = FRACTIONS
-    epochs: tuple[int, ...] = EPOCHS
-    rates: tuple[float, ...] = RATES
-    betas: tuple[float, ...] = BETAS
-    rungs: tuple[int, ...] = (250, 750, 2000)
-    scored: int = 50  # rounds between evaluations of a candidate, and ...
-    evaluated: int = 100  # ... of a run of full length
-    splits: str = ""  # a folder with the released split files, in place of populations of our own
-
-    def effective(self, low: float = EFFECTIVE[0], high: float = EFFECTIVE[1]) -> list[tuple[float, float]]:
-        """The pairs (lr, beta) with an effective rate in a range, both ends included."""
-        return [(lr, beta) for beta in self.betas for lr in self.rates if 0.99 * low <= lr / (1 - beta) <= 1.01 * high]
-
-
-SCALES = {
-    "smoke": Grid(
-        *("smoke", 0.002, 12, 16, None, 1, 1, "digits", "softmax"),
-        alphas=(0.0, 100.0),
-        fractions=(0.05, 0.1),
-        epochs=(1,),
-        rates=(0.01, 0.1),
-        betas=(0.0, 0.9),
-        rungs=(2, 6),
-        scored=1,
-        evaluated=2,
-    ),
-    # The CIFAR network takes a CPU about 2 ms an image: MNIST and a small network show the trends in the time there is.
-    "quick": Grid(
-        *("quick", 0.02, 200, 8, 6000, 1, 1, "mnist", "mlp"),
-        alphas=(0.0, 0.1, 1.0, 100.0),
-        fractions=(0.05, 0.2),
-        epochs=(1,),
-        rates=(0.003, 0.01, 0.03, 0.1, 0.3),
-        betas=(0.0, 0.7, 0.9, 0.97),
-        rungs=(50, 100),
-        scored=10,
-        evaluated=20,
-    ),
-    "full": Grid("full", seeds=5),
-}
 
 
 def run(grid: Grid, alpha: float, fraction: float, epochs: int, **fields: Any) -> Run:
@@ -261,7 +208,7 @@ SCHEDULED = 0.25  # the part of the rounds over which a schedule is searched: wh
 
 
 def remedies(column: str, grid: Grid) -> list[Cell]:
-    """One-class clients, the lowest C, E = 1: each remedy with its own search, the published pairs first."""
+    """One-class clients, the lowest C, E = 1: the paper's FedAvgM with Figure 5's search, each remedy with its own."""
     near = [p for p in grid.effective(3e-3, 1e-1) if p[1] >= 0.9] or [p for p in grid.effective() if p[1]]
     momentum = [{"lr": lr, "algorithm": method(beta)} for lr, beta in near]
     restricted = [{"lr": lr, "algorithm": method(beta, loss="restricted")} for lr, beta in near]
@@ -275,11 +222,14 @@ def remedies(column: str, grid: Grid) -> list[Cell]:
             for beta in (0.9, 0.97)
         ]
 
-    def cell(name: str, pairs: list[dict[str, Any]], algorithm: str = "fedavg", **fields: Any) -> Cell:
+    def cell(name: str, pairs: list[dict[str, Any]] | None, algorithm: str = "fedavg", **fields: Any) -> Cell:
         tried = fields
         if "lr_schedule" in fields:
             tried = fields | {"rounds": max(grid.rungs[0] * 2, round(SCHEDULED * grid.of(ROUNDS)))}
-        found = candidates(grid, 0.0, fraction, 1, [pair | tried for pair in pairs])
+        if pairs is None:
+            found = searched(grid, "FedAvgM", 0.0, fraction, 1)
+        else:
+            found = candidates(grid, 0.0, fraction, 1, [pair | tried for pair in pairs])
         if "lr_schedule" in fields:
             half = tried["rounds"] // 2 // grid.scored * grid.scored
             found = Search(found.candidates, (half, tried["rounds"]))
@@ -290,8 +240,8 @@ def remedies(column: str, grid: Grid) -> list[Cell]:
 
     cosine: dict[str, Any] = {"lr_schedule": "cosine"}
     return [
-        cell("FedAvgM", momentum),
-        cell("FedAvgM, mean of the last fifth of the rounds", momentum, "swa:0.2"),
+        cell("FedAvgM", None),
+        cell("FedAvgM, mean of the last fifth of the rounds", None, "swa:0.2"),  # which trains the same until then
         cell("FedAvgM, cosine", momentum, **cosine),
         cell("FedAvgM, restricted softmax", restricted, "restricted"),
         cell("FedAvgM, restricted softmax, cosine", restricted, "restricted", **cosine),

@@ -9,7 +9,7 @@ from typing import Any
 
 from fedskew import measure
 from fedskew.data import datasets
-from fedskew.papers import exhibits, hsu2019
+from fedskew.papers import exhibits, hsu2019, hsu2019_grid
 from fedskew.papers.exhibits import Outcome, Outcomes
 from fedskew.papers.protocol import Cell, Exhibit
 from fedskew.report import charts
@@ -25,7 +25,7 @@ CAPTION = (
     "Ours: mean over populations of each run's last five evaluations, after so many rounds of the paper's 10,000; lr "
     "and beta were chosen on a validation split."
 )
-SKEWED_TO_THE_RIGHT = tuple(reversed(hsu2019.ALPHAS))
+SKEWED_TO_THE_RIGHT = tuple(reversed(hsu2019_grid.ALPHAS))
 
 
 def record(o: Outcome) -> dict[str, Any]:
@@ -222,7 +222,7 @@ def _command(o: Outcome) -> str | None:
         "examples": run.examples,
         "model": None if run.model == "auto" else run.model,
         "partition": run.partition,
-        "clients": hsu2019.CLIENTS,
+        "clients": hsu2019_grid.CLIENTS,
         "algorithm": run.algorithm,
         "share": run.share and str(run.share).removeprefix("share,"),
         "holdout": run.holdout,
@@ -239,7 +239,7 @@ def _command(o: Outcome) -> str | None:
 
 
 # What can be asked for: the cells it needs, and what is made of them.
-EXHIBITS: dict[str, tuple[Callable[[str, hsu2019.Grid], list[Cell]], Callable[[Outcomes], Exhibit]]] = {
+EXHIBITS: dict[str, tuple[Callable[[str, hsu2019_grid.Grid], list[Cell]], Callable[[Outcomes], Exhibit]]] = {
     "figure 1": (hsu2019.figure1, exhibit_figure1),
     "figure 2": (hsu2019.figure2, exhibit_figure2),
     "figure 3": (hsu2019.figure3, exhibit_figure3),
