@@ -79,6 +79,10 @@ def test_published_numbers_stand_where_the_text_gives_them():
     }
     assert given[0.0, 0.05, 1, "FedAvg"] == 0.35
     assert given[10.0, 0.05, 1, "FedAvgM"] == 0.75
+    for scale in ("smoke", "quick"):  # another data set: nothing was published
+        grid = hsu2019.SCALES[scale]
+        shown = hsu2019.figure5("cifar10", grid) + hsu2019.figure3("cifar10", grid)
+        assert {cell.paper for cell in shown} == {None}
 
 
 def test_released_splits_are_used_by_their_names_and_not_searched_on(tmp_path):
