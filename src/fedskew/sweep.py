@@ -22,13 +22,16 @@ class Group:
     runs: list[Run]
     ids: list[str]
     left: int  # rounds that are still to be trained, of all runs
+    until: int | None = None  # the round that they are brought to, if not their last
 
 
-def plan(store: Store, runs: Sequence[Run], at_once: int | None = None) -> tuple[list[str], list[Group]]:
+def plan(
+    store: Store, runs: Sequence[Run], at_once: int | None = None, until: int | None = None
+) -> tuple[list[str], list[Group]]:
     """The id of every run, new ones written down, and what is left to train, in groups of `at_once` runs at most.
 
-    A run that the store already has (same spec, whatever its name) is not trained again. Raises before anything is
-    trained if a run cannot be.
+    A run that the store already has (same spec, whatever its name) is not trained again. With `until` no run is brought
+    further than that round. Raises before anything is trained if a run cannot be.
     """
     ids, groups, loaded = [], dict[tuple[Any, ...], Group](), dict[str, Dataset]()
     for run in runs:
@@ -37,7 +40,8 @@ def plan(store: Store, runs: Sequence[Run], at_once: int | None = None) -> tuple
             loaded[run.data] = datasets.load(run.data)
         id = store.create(run, loaded[run.data]) if stored is None else stored.id
         ids.append(id)
-        if stored is not None and stored.over:
+        left = min(run.rounds, until or run.rounds) - (stored.round if stored else 0)
+        if stored is not None and (stored.over or (until is not None and left <= 0)):
             continue
         shape: tuple[Any, ...] = tuple(str(getattr(run, key)) for key in SHAPE)
         if at_once is not None:
@@ -45,15 +49,14 @@ def plan(store: Store, runs: Sequence[Run], at_once: int | None = None) -> tuple
             shape = (*shape, len(full))
         group = groups.get(shape, Group([], [], 0))
         if id not in group.ids:
-            left = run.rounds - (stored.round if stored else 0)
-            groups[shape] = Group([*group.runs, run], [*group.ids, id], group.left + left)
+            groups[shape] = Group([*group.runs, run], [*group.ids, id], group.left + left, until)
     return ids, list(groups.values())
 
 
 def train(store: Store, groups: Sequence[Group], **how: Any) -> Iterator[tuple[str, Row]]:
     """Train the groups one after another, giving (id, row); `how` are the arguments of `Store.advance_together`."""
     for group in groups:
-        yield from store.advance_together(group.ids, **how)
+        yield from store.advance_together(group.ids, **how, until=group.until)
 
 
 def accuracies(store: Store, id: str) -> list[tuple[int, float]]:

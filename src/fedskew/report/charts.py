@@ -19,8 +19,13 @@ Chart = alt.Chart | alt.LayerChart | alt.FacetChart  # what alt.layer may give
 WIDTH, HEIGHT = 480, 280
 
 
-def accuracy_curves(records: Iterable[Record], *, runs: Sequence[str] = (), title: str = "") -> Chart:
-    """Test accuracy over rounds, a line a `run`; its seeds give their mean within their range."""
+def accuracy_curves(
+    records: Iterable[Record], *, runs: Sequence[str] = (), level: tuple[str, float] | None = None, title: str = ""
+) -> Chart:
+    """Test accuracy over rounds, a line a `run`; its seeds give their mean within their range.
+
+    `level` is the name and the height of a dashed line.
+    """
     values = _finite(records, "accuracy")
     pick = alt.selection_point(fields=["run"], bind="legend")
     base = alt.Chart(alt.InlineData(values=values)).encode(
@@ -39,7 +44,7 @@ def accuracy_curves(records: Iterable[Record], *, runs: Sequence[str] = (), titl
             alt.Tooltip("mean(accuracy):Q", title="accuracy", format=".1%"),
         ],
     )
-    return _sized(alt.layer(band, line, dots).add_params(pick), title)
+    return _sized(alt.layer(band, line, dots, *_level(level)).add_params(pick), title)
 
 
 def divergence_by_layer(
@@ -98,22 +103,31 @@ def emd_accuracy(
         base.transform_filter("datum.emd < 1").mark_text(align="left", dx=9, dy=11).encode(text="run:N"),
         base.transform_filter("datum.emd >= 1").mark_text(align="right", dx=-9, dy=5).encode(text="run:N"),
     ]
-    if baseline is not None:
-        level = alt.Chart(alt.InlineData(values=[{"accuracy": baseline, "text": f"SGD {baseline:.1%}"}]))
-        layers += [
-            level.mark_rule(strokeDash=[5, 4], opacity=0.6).encode(y="accuracy:Q"),
-            level.mark_text(align="right", dx=-4, dy=-9).encode(y="accuracy:Q", x=alt.value("width"), text="text:N"),
-        ]
-    return _sized(alt.layer(*layers), title)
+    return _sized(alt.layer(*layers, *_level(None if baseline is None else ("SGD", baseline))), title)
 
 
 def against(
-    records: Iterable[Record], *, x: str, y: str = "test accuracy", percent: bool = True, title: str = ""
+    records: Iterable[Record],
+    *,
+    x: str,
+    y: str = "test accuracy",
+    percent: bool = True,
+    level: tuple[str, float] | None = None,
+    steps: Sequence[float] = (),
+    log: bool = False,
+    title: str = "",
 ) -> Chart:
-    """A value against a number `x`, a line a `run`, with bars from `low` to `high`."""
+    """A value against a number `x`, a line a `run`, with bars from `low` to `high`.
+
+    `steps` are all values of x, to be set side by side in this order; `level` is a dashed line, its name and height.
+    """
     values = _finite(records, "value")
     form = "%" if percent else "~g"
-    base = alt.Chart(alt.InlineData(values=values)).encode(x=alt.X("x:Q", title=x), color=_by_run(values, ()))
+    axis = alt.X("x:Q", title=x, scale=alt.Scale(type="log")) if log else alt.X("x:Q", title=x)
+    if steps:
+        values = [{**r, "x": f"{r['x']:g}"} for r in values]
+        axis = alt.X("x:O", title=x, scale=alt.Scale(domain=[f"{v:g}" for v in steps]), axis=alt.Axis(labelAngle=0))
+    base = alt.Chart(alt.InlineData(values=values)).encode(x=axis, color=_by_run(values, ()))
     line = base.mark_line(strokeWidth=2).encode(
         y=alt.Y("value:Q", title=y, axis=alt.Axis(format=form), scale=alt.Scale(zero=False))
     )
@@ -121,12 +135,44 @@ def against(
         y="value:Q",
         tooltip=[
             alt.Tooltip("run:N"),
-            alt.Tooltip("x:Q", title=x),
+            alt.Tooltip("x:O" if steps else "x:Q", title=x),
             alt.Tooltip("value:Q", title=y, format=".3~%" if percent else ".3g"),
         ],
     )
     bars = base.mark_rule(strokeWidth=1.5).encode(y=alt.Y("low:Q"), y2="high:Q")
-    return _sized(alt.layer(line, bars, dots), title)
+    return _sized(alt.layer(line, bars, dots, *_level(level)), title)
+
+
+def sensitivity(records: Iterable[Record], *, title: str = "") -> Chart:
+    """Accuracy against `effective`, a dot a pair of `lr` (its size) and `run`, the best one crossed (Hsu, Figure 6)."""
+    values = _finite(records, "accuracy")
+    base = alt.Chart(alt.InlineData(values=values)).encode(
+        x=alt.X("effective:Q", title="effective learning rate, lr / (1 - beta)", scale=alt.Scale(type="log")),
+        y=alt.Y("accuracy:Q", title="test accuracy", axis=alt.Axis(format="%"), scale=alt.Scale(zero=False)),
+    )
+    rates = sorted({r["lr"] for r in values})
+    sizes = alt.Scale(domain=[f"{lr:g}" for lr in rates], range=[40 + 50 * i for i in range(len(rates))])
+    dots = (
+        base.transform_calculate(rate="format(datum.lr, '~g')")
+        .mark_point(filled=True, opacity=0.75)
+        .encode(
+            color=_by_run(values, ()),
+            size=alt.Size("rate:O", scale=sizes, legend=alt.Legend(title="lr", orient="right", columns=1)),
+            tooltip=[
+                alt.Tooltip("run:N"),
+                alt.Tooltip("lr:Q", format="~g"),
+                alt.Tooltip("effective:Q", format=".3~g"),
+                alt.Tooltip("accuracy:Q", format=".1%"),
+            ],
+        )
+    )
+    best = max(values, key=lambda r: r["accuracy"], default=None)
+    crossed = alt.Chart(alt.InlineData(values=[best] if best else []))
+    hairs = [
+        crossed.mark_rule(strokeDash=[3, 3]).encode(x="effective:Q"),
+        crossed.mark_rule(strokeDash=[3, 3]).encode(y="accuracy:Q"),
+    ]
+    return _sized(alt.layer(dots, *(hairs if best else [])), title)
 
 
 def boxes(records: Iterable[Record], *, y: str = "test accuracy", title: str = "") -> Chart:
@@ -145,6 +191,18 @@ def _by_run(values: Sequence[Record], runs: Sequence[str], *, legend: bool = Tru
     colour = {name: PALETTE[i % len(PALETTE)] for i, name in enumerate(dict.fromkeys([*runs, *names]))}
     scale = alt.Scale(domain=names, range=[colour[name] for name in names])
     return alt.Color("run:N", sort=names, scale=scale, legend=alt.Legend() if legend else None)
+
+
+def _level(level: tuple[str, float] | None) -> list[alt.Chart]:
+    """A dashed line across the chart, with its name and its height."""
+    if level is None:
+        return []
+    name, height = level
+    line = alt.Chart(alt.InlineData(values=[{"level": height, "text": f"{name} {height:.1%}"}]))
+    return [
+        line.mark_rule(strokeDash=[5, 4], opacity=0.6).encode(y="level:Q"),
+        line.mark_text(align="right", dx=-4, dy=-9).encode(y="level:Q", x=alt.value("width"), text="text:N"),
+    ]
 
 
 def _order(values: Sequence[Record], field: str) -> list[str]:

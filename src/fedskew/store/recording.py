@@ -109,6 +109,18 @@ class Recording:
             self._set(status, message)
         self.ended = True
 
+    def leave(self, began: int) -> None:
+        """There is no further row: the end, or the round that the run was to be brought to."""
+        if self.ended:
+            return
+        reached = began if self.last is None else self.last.round
+        if reached >= self.rounds:  # interrupted between its last row and the word "finished"
+            self.end("finished", "")
+        elif self.last is not None and reached > self.saved:
+            self.checkpoint(self.last, "interrupted")
+        else:
+            self.end("interrupted", "")
+
     def stop(self, reason: BaseException) -> None:
         """Save what can be saved; whatever cannot be is trained again on resume."""
         if self.ended:
@@ -150,9 +162,8 @@ def record(
         for i, row in train_together(runs, data=data, **vars(how), beginnings=beginnings):
             recordings[i].append(row)
             yield i, row
-        for recording in recordings:
-            if not recording.ended:  # interrupted between its last row and the word "finished"
-                recording.end("finished", "")
+        for recording, at in zip(recordings, beginnings, strict=True):
+            recording.leave(at.first_round - 1)
     except BaseException as e:
         for recording in recordings:
             recording.stop(e)

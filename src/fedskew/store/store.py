@@ -53,7 +53,9 @@ class Store:
         wanted = run.spec() | {"name": ""}
         told = (run.data, str(run.partition), str(run.algorithm), str(run.rounds))
         alike = self._entries(f"{QUERY} WHERE data = ? AND partition = ? AND algorithm = ? AND rounds = ?", *told)
-        found = [e for e in alike if type(run)(**e.spec).spec() | {"name": ""} == wanted]
+        simple = {key: value for key, value in wanted.items() if key != "name" and not isinstance(value, dict)}
+        likely = [e for e in alike if all(e.spec.get(key, value) == value for key, value in simple.items())]
+        found = [e for e in likely if type(run)(**e.spec).spec() | {"name": ""} == wanted]
         return max(found, key=lambda e: (e.over, e.round), default=None)
 
     def records(self, id: str, *, after: int = -1) -> list[dict[str, Any]]:
@@ -138,9 +140,11 @@ class Store:
         engine: Engine | None = None,
         precision: Precision | None = None,
         checkpoint_seconds: float = 5.0,
+        until: int | None = None,
     ) -> Generator[tuple[str, Row], None, None]:
         """Train runs of one shape to their end as one computation, each from where it stands; gives (id, row).
 
+        With `until` they stop after that round, to go on another time: they are then interrupted, not finished.
         Resumed runs keep the engine and the precision that the first of them was started with unless others are given.
         """
         from fedskew.experiment import Beginning, Run
@@ -166,7 +170,7 @@ class Store:
                 home = self._home(entry.id)
                 round, state = newest(db, entry.id, home)
                 initial = start.read(run.start, self) if state is None else None
-                beginnings.append(Beginning(initial, state, round + 1))
+                beginnings.append(Beginning(initial, state, round + 1, until))
                 _same_data(entry, run, origin.fingerprint(run, data, initial))
                 _same_place(entry, here)
                 recordings.append(Recording(db, self.path, entry.id, home, run.rounds, checkpoint_seconds, len(runs)))
