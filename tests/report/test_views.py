@@ -89,7 +89,7 @@ def test_the_target_is_of_the_best_run_and_only_on_one_data_set() -> None:
     assert mixed.rows[0]["target"] is None
 
 
-@pytest.mark.parametrize(("runs", "rounds"), [(1, 10_000), (60, 250)])
+@pytest.mark.parametrize(("runs", "rounds"), [(1, 5_000), (60, 150)])
 def test_a_page_stays_below_two_megabytes(runs: int, rounds: int) -> None:
     made = [long_run(f"{i:08x}", rounds, 20, 100, lr=1 + i, name=f"{i} {'n' * 190}") for i in range(runs)]
     page = render("long", views.sections(grouped(made)))  # type: ignore[arg-type]

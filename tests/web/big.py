@@ -23,9 +23,22 @@ def fill(folder: Path, runs: int = 200, rows: int = 10_000) -> list[str]:
     with database.writing(store.path) as db, database.transaction(db):
         for i, id in enumerate(ids):
             run = Run(
-                name=f"run {i // 2}", partition="classes:1", seed=i % 2, rounds=rows, divergence=True, lr=0.01 * (i // 2 + 1)
+                name=f"run {i // 2}",
+                partition="classes:1",
+                seed=i % 2,
+                rounds=rows,
+                divergence=True,
+                lr=0.01 * (i // 2 + 1),
             )
-            values = (id, run.name, f"2026-01-01T{i // 60:02d}:{i % 60:02d}:00+00:00", "digits", "classes:1", "fedavg", rows)
+            values = (
+                id,
+                run.name,
+                f"2026-01-01T{i // 60:02d}:{i % 60:02d}:00+00:00",
+                "digits",
+                "classes:1",
+                "fedavg",
+                rows,
+            )
             db.execute(
                 "INSERT INTO runs VALUES (?, ?, ?, ?, ?, ?, ?, ?, '{}', '{}', 'finished', '', NULL)",
                 (*values, json.dumps(run.spec())),
