@@ -73,9 +73,11 @@ def test_data_that_is_gone_is_said_and_the_rest_is_shown() -> None:
 
 
 def test_one_population_is_shown_once() -> None:
-    groups = [seeds([0.5], lr=0.1), seeds([0.5], lr=0.2), seeds([0.5], share={"beta": 0.2, "alpha": 1.0})]
-    names = [f.name for f in named(views.sections(groups), "Clients").figures]
-    assert names == ["clients-1", "emd-1", "sizes-1", "clients-2", "emd-2", "sizes-2"]
+    alike = runs_of(seeds([0.5], lr=0.1), seeds([0.5], lr=0.2))
+    groups = [*grouped(alike), seeds([0.5], share={"beta": 0.2, "alpha": 1.0})]
+    figures = named(views.sections(groups), "Clients").figures
+    assert [f.name for f in figures] == ["clients-1", "emd-1", "sizes-1", "clients-2", "emd-2", "sizes-2"]
+    assert figures[0].caption == "fedavg, classes:1, lr 0.1, seed 0: 5 clients"  # the first that has them
 
 
 def test_the_target_is_of_the_best_run_and_only_on_one_data_set() -> None:
