@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 import statistics
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -16,7 +15,8 @@ from fedskew.errors import FedskewError
 from fedskew.prepare import HOLDOUT, parse_share, parse_warm_up
 from fedskew.report import charts
 from fedskew.report.page import Figure, Section
-from fedskew.report.tables import Column, Table
+from fedskew.report.records import compared, settled
+from fedskew.report.tables import Column, Table, megabytes
 from fedskew.run import Run
 from fedskew.store import Store
 
@@ -101,25 +101,12 @@ def rows(store: Store, field: Sequence[tuple[Entrant, Sequence[str]]], target: f
 
 
 def _row(store: Store, entrant: Entrant, ids: Sequence[str], target: float | None) -> dict[str, Any]:
-    scores = [_settled(store, id) for id in ids]
-    documents = [store.document(id) for id in ids]
-    reached = [
-        next((r for r, a in sweep.accuracies(store, id) if target is not None and a >= target), None) for id in ids
-    ]
+    found = compared([store.records(id) for id in ids], [store.find(id).status for id in ids], target)
     return {
         "algorithm": str(entrant.run.algorithm),
         "remedy": entrant.remedy,
-        "accuracy": statistics.fmean(scores),
-        "std": statistics.stdev(scores) if len(scores) > 1 else None,
-        "rounds_to_target": None if None in reached else statistics.fmean(r for r in reached if r is not None),
-        "bytes": statistics.fmean(sum(r["bytes_up"] + r["bytes_down"] for r in d["rows"]) for d in documents),
-        "seconds": statistics.fmean(d["seconds"] for d in documents),
         "lr": entrant.run.lr,
-        "emd": documents[0]["rows"][-1]["emd"],
-        "examples": statistics.fmean(sum(r["examples"] for r in d["rows"]) for d in documents),
-        "target": target,
-        "seeds": len(ids),
-        "diverged": sum(d["status"] == "diverged" for d in documents),
+        **found,
     }
 
 
@@ -138,7 +125,7 @@ def table(found: Sequence[dict[str, Any]], base: Run) -> Table:
             Column("accuracy", "accuracy", ".1%"),
             Column("std", "±", ".1%"),
             Column("rounds_to_target", "rounds to target", ".0f"),
-            Column("bytes", "traffic", _megabytes),
+            Column("bytes", "traffic", megabytes),
             Column("seconds", "seconds", ".1f"),
             Column("lr", "lr", ".4g"),
         ],
@@ -184,16 +171,9 @@ def _changed(run: Run, **fields: Any) -> Run:
 
 
 def _settled(store: Store, id: str) -> float:
-    """A run's accuracy; one whose loss became infinite has earned nothing."""
-    if store.find(id).status == "diverged":
-        return 0.0
-    return measure.settled([accuracy for _, accuracy in sweep.accuracies(store, id)])
+    return settled(store.records(id), store.find(id).status) or 0.0
 
 
 def _usual_target(store: Store, field: Sequence[tuple[Entrant, Sequence[str]]]) -> float | None:
     reference = next((ids for entrant, ids in field if entrant.remedy == "iid clients"), None)
     return None if reference is None else TOWARDS * statistics.fmean(_settled(store, id) for id in reference)
-
-
-def _megabytes(value: float) -> str:
-    return f"{value / 1e6:,.1f} MB" if math.isfinite(value) else ""

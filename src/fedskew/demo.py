@@ -9,16 +9,14 @@ from typing import Any
 
 import altair as alt
 
-from fedskew import measure, rng
-from fedskew.data import datasets
-from fedskew.data.partition.parts import Parts
 from fedskew.experiment import Row, Run
 from fedskew.prepare import HOLDOUT
 from fedskew.report import charts
+from fedskew.report.clients import holdings_of
+from fedskew.report.groups import in_short
 from fedskew.report.page import Figure, Section
 from fedskew.report.population import population
 from fedskew.report.tables import Column, Table, points
-from fedskew.sides import shared_set, split
 
 ROUNDS = 40
 LAST = 5  # accuracy is the mean of the last rounds: one round of one-class clients is noisy
@@ -53,7 +51,7 @@ class Outcome:
     @property
     def method(self) -> str:
         """The algorithm and its remedy without numbers: "fedavg, share, warm-up"."""
-        return ", ".join([str(self.run.algorithm), *(r.split()[0] for r in self.run.remedy.split(", ") if r)])
+        return in_short(str(self.run.algorithm), self.run.remedy)
 
     @property
     def sent(self) -> int:
@@ -222,16 +220,8 @@ def curves(outcomes: Sequence[Outcome]) -> charts.Chart:
 
 def population_of(run: Run) -> alt.Chart:
     """Which client of a run holds which labels, shared examples included."""
-    data = datasets.load(run.data)
-    parts = split(run, data)
-    shared = shared_set(run, data, parts)
-    if run.share is not None and shared is not None:
-        streams = (rng.stream(run.seed, "share", k) for k in range(len(parts)))
-        parts = Parts.of(run.share.merged(part, shared, stream) for part, stream in zip(parts, streams, strict=True))
-    chart = population(measure.counts(data.y, parts, len(data.classes)), data.classes)
-    # a height in pixels: Vega warns about a height in steps when the width follows the page
-    fixed: alt.Chart = chart.properties(height=16 * len(parts))
-    return fixed
+    held = holdings_of(run.spec())
+    return population(held.counts, held.classes)
 
 
 def population_name(run: Run) -> str:

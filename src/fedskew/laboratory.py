@@ -23,7 +23,7 @@ from fedskew.engine.problem import Problem, weights
 from fedskew.engine.seeded import with_seeded_dropout
 from fedskew.errors import FedskewError
 from fedskew.run import Run
-from fedskew.sides import rest_set, shared_set, sides_of, split, warm_set
+from fedskew.sides import MEASURED, merged, rest_set, shared_set, sharing, sides_of, split, warm_set
 from fedskew.tree import Tree
 
 
@@ -144,9 +144,7 @@ class Laboratory:
 
     def part(self, k: int) -> NDArray[np.int64]:
         """What client k trains on: its private data and its own draw of the shared set."""
-        if self.shared is None or self.run.share is None:
-            return self.parts[k]
-        return self.run.share.merged(self.parts[k], self.shared, rng.stream(self.run.seed, "share", k))
+        return merged(self.run, self.parts, self.shared, [k])[0]
 
     def given(self, initial: Tree) -> tuple[Tree, Tree]:
         """Weights and statistics to begin with, checked against the network."""
@@ -172,28 +170,11 @@ class Laboratory:
 
     def mean_emd(self) -> float:
         """Over the clients (a thousand of them at most), shared data included."""
-        return float(self.emd(self._few).mean())
-
-    @property
-    def _few(self) -> NDArray[np.int64]:
-        return np.arange(min(len(self.parts), 1000))
+        return float(self.emd(np.arange(min(len(self.parts), MEASURED))).mean())
 
     def sharing(self) -> dict[str, Any]:
-        """What was shared and what it did to the skew; EMDs are means over clients (a thousand of them at most)."""
-        if self.shared is None or self.run.share is None:
-            return {}
-        few = self._few
-        counts = measure.counts(self.labels, self.parts[: len(few)], self.classes)
-        received = self.run.share.received(len(self.shared))
-        held = np.bincount(self.labels[self.shared], minlength=self.classes)
-        return {
-            "shared": len(self.shared),
-            "received": received,
-            "bytes": received * self.example_bytes * len(self.parts),
-            "emd_before": float(measure.emd(counts, self.population).mean()),
-            "emd_predicted": float(prepare.mixed_emd(counts, held, received, self.population).mean()),
-            "emd": self.mean_emd(),
-        }
+        """What was shared and what it did to the skew."""
+        return sharing(self.run, self.labels, self.parts, self.shared, self.classes, self.example_bytes)
 
 
 @dataclass(frozen=True)

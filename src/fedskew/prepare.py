@@ -97,6 +97,11 @@ def remedy(share: Share | None, warm_up: WarmUp | None, start: str) -> str:
     return ", ".join(part for part in (shared, warmed and f"warm-up {warmed}", start and f"start {start}") if part)
 
 
+def held_out(holdout: float | None, share: Share | None) -> float:
+    """The part of the training set that no client gets: as said, else a fifth if data is shared, else nothing."""
+    return holdout if holdout is not None else HOLDOUT if share else 0.0
+
+
 def hold_out(labels: Index, fraction: float, generator: np.random.Generator) -> tuple[Index, Index]:
     """(kept, held out) as ascending positions; every class gives the same share, to within one example."""
     order = generator.permutation(len(labels))

@@ -13,10 +13,11 @@ from fedskew.algorithms import Algorithm, FedAvg, parse_algorithm
 from fedskew.data.dataset import Transform
 from fedskew.data.partition import Iid, Partition, parse_partition
 from fedskew.errors import FedskewError, from_validation
-from fedskew.prepare import HOLDOUT, Share, WarmUp, parse_share, parse_warm_up, remedy
+from fedskew.prepare import Share, WarmUp, held_out, parse_share, parse_warm_up, remedy
+from fedskew.shown import Shown
 
 
-class Run(BaseModel):
+class Run(Shown, BaseModel):
     """Everything that decides a run's numbers; what does not (device, store, progress) is an argument elsewhere.
 
     `partition` and `algorithm` take their short strings, and `clients` is short for the partition's own:
@@ -100,7 +101,7 @@ class Run(BaseModel):
     @property
     def held_out(self) -> float:
         """The part of the training set that no client gets."""
-        return self.holdout if self.holdout is not None else HOLDOUT if self.share else 0.0
+        return held_out(self.holdout, self.share)
 
     @property
     def remedy(self) -> str:

@@ -2,18 +2,50 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import TypeAdapter
 
-from fedskew import prepare, rng
-from fedskew.data.dataset import Dataset
-from fedskew.data.partition import Parts
+from fedskew import measure, prepare, rng
+from fedskew.data.dataset import Dataset, Labels
+from fedskew.data.partition import AnyPartition, Partition, Parts
 from fedskew.errors import FedskewError
-from fedskew.run import Run
+from fedskew.prepare import Share
+
+if TYPE_CHECKING:  # who holds what is asked without torch, too
+    from fedskew.run import Run
 
 AT_LEAST, AT_MOST = 5, 10_000  # examples of a class, and in all, that say how far warm-up is; Zhao's holdout has 10,000
+MEASURED = 1000  # clients whose EMD is taken, at most
+
+
+@dataclass(frozen=True)
+class Division:
+    """The keys of a run that decide who holds what, and nothing else of it: no method, no network."""
+
+    partition: AnyPartition
+    seed: int = 0
+    examples: int | None = None
+    validation: float = 0.0
+    held_out: float = 0.0
+    share: Share | None = None
+
+    @classmethod
+    def of(cls, spec: Mapping[str, Any]) -> Division:
+        """That of a run's spec as the store has it."""
+        share = Share(**spec["share"]) if spec.get("share") else None
+        return cls(
+            partition=TypeAdapter[AnyPartition](Partition).validate_python(spec["partition"]),
+            seed=spec.get("seed", 0),
+            examples=spec.get("examples"),
+            validation=spec.get("validation", 0.0),
+            held_out=prepare.held_out(spec.get("holdout"), share),
+            share=share,
+        )
 
 
 @dataclass(frozen=True)
@@ -29,7 +61,7 @@ class Sides:
         return np.arange(examples) if self.clients is None else self.clients
 
 
-def split(run: Run, data: Dataset) -> Parts:
+def split(run: Run | Division, data: Dataset | Labels) -> Parts:
     """The clients' indices into the training set."""
     y, groups = data.y, data.groups
     used = sides_of(run, data).clients
@@ -44,7 +76,7 @@ def split(run: Run, data: Dataset) -> Parts:
     return parts if used is None else Parts(used[parts.flat], sizes)
 
 
-def sides_of(run: Run, data: Dataset) -> Sides:
+def sides_of(run: Run | Division, data: Dataset | Labels) -> Sides:
     """The part that is used, less the validation split, less the holdout."""
     used = None
     if run.examples is not None:
@@ -60,7 +92,7 @@ def sides_of(run: Run, data: Dataset) -> Sides:
 
 
 def _apart(
-    data: Dataset, used: NDArray[np.int64] | None, fraction: float, generator: np.random.Generator
+    data: Dataset | Labels, used: NDArray[np.int64] | None, fraction: float, generator: np.random.Generator
 ) -> tuple[NDArray[np.int64] | None, NDArray[np.int64]]:
     if not fraction:
         return used, np.empty(0, np.int64)
@@ -69,12 +101,45 @@ def _apart(
     return used[kept], used[held]
 
 
-def shared_set(run: Run, data: Dataset, parts: Parts) -> NDArray[np.int64] | None:
+def shared_set(run: Run | Division, data: Dataset | Labels, parts: Parts) -> NDArray[np.int64] | None:
     """G as indices into the training set; D is what the clients hold."""
     if run.share is None:
         return None
     held, number = sides_of(run, data).held, len(parts.flat)
     return held[run.share.draw(data.y[held], number, len(data.classes), rng.stream(run.seed, "shared"))]
+
+
+def merged(
+    run: Run | Division, parts: Parts, shared: NDArray[np.int64] | None, clients: Iterable[int]
+) -> list[NDArray[np.int64]]:
+    """What these clients train on: their private data and their own draws of the shared set."""
+    if shared is None or run.share is None:
+        return [parts[k] for k in clients]
+    return [run.share.merged(parts[k], shared, rng.stream(run.seed, "share", k)) for k in clients]
+
+
+def sharing(
+    run: Run | Division, y: NDArray[np.int64], parts: Parts, shared: NDArray[np.int64] | None, classes: int, size: int
+) -> dict[str, Any]:
+    """What is shared, in examples of `size` bytes, and what it does to the skew; nothing without a shared set.
+
+    EMDs are means over clients, a thousand of them at most; the population is all private data.
+    """
+    if shared is None or run.share is None:
+        return {}
+    few = range(min(len(parts), MEASURED))
+    population = measure.population(y, parts, classes)
+    counts = measure.counts(y, parts[: len(few)], classes)
+    received = run.share.received(len(shared))
+    held = np.bincount(y[shared], minlength=classes)
+    return {
+        "shared": len(shared),
+        "received": received,
+        "bytes": received * size * len(parts),
+        "emd_before": float(measure.emd(counts, population).mean()),
+        "emd_predicted": float(prepare.mixed_emd(counts, held, received, population).mean()),
+        "emd": float(prepare.realised_emd(y, merged(run, parts, shared, few), population).mean()),
+    }
 
 
 def warm_set(run: Run, sides: Sides, shared: NDArray[np.int64] | None, examples: int) -> NDArray[np.int64] | None:

@@ -5,11 +5,13 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
+import numpy as np
 import pytest
 from PIL import Image
 
 from fedskew.errors import FedskewError
 from fedskew.report import charts, files, theme
+from fedskew.report.population import population
 
 RUNS = ["sgd", "fedavg, iid", "fedavg, classes:1"]
 CURVES = [
@@ -113,12 +115,19 @@ def test_a_run_keeps_its_colour_from_chart_to_chart() -> None:
 def test_rounds_without_a_finite_accuracy_are_gaps() -> None:
     holes = [{"run": "a", "round": 1, "accuracy": x} for x in (None, float("nan"), float("inf"), 0.5)]
     spec = theme.spec(charts.accuracy_curves(holes))
-    assert json.dumps(spec["datasets"], allow_nan=False).count("accuracy") == 1
+    assert [r["value"] for r in spec["data"]["values"]] == [0.5]
 
 
 def test_a_long_run_is_drawn_whole() -> None:  # Altair's own limit for data frames is 5,000 rows
     long = [{"run": "a", "round": t, "accuracy": 0.5} for t in range(6_000)]
-    assert len(next(iter(theme.spec(charts.accuracy_curves(long))["datasets"].values()))) == 6_000
+    assert len(theme.spec(charts.accuracy_curves(long))["data"]["values"]) == 6_000
+
+
+def test_charts_side_by_side_keep_their_own_records(tmp_path: Path) -> None:
+    one, other = (population(np.array([[n, 1]]), ["a", "b"]) for n in (3, 5))
+    drawing = svg(one | other, tmp_path)  # type: ignore[arg-type]
+    assert "examples: 3" in drawing
+    assert "examples: 5" in drawing
 
 
 def test_a_document_names_no_host() -> None:

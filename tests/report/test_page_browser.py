@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Dialog, Page, sync_playwright
+from playwright.sync_api import Browser
+from visits import Visit, sticks_out
 
 from fedskew import demo
 from fedskew.experiment import train
@@ -17,27 +18,10 @@ from fedskew.report.tables import Column, Table
 
 EVIL = "<script>alert(1)</script><img src=http://localhost:9/x onerror=alert(2)>"
 RUNS = ["sgd", "fedavg, classes:1", EVIL]
-QUIET = (
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--no-first-run",
-)
-
 pytestmark = [
     pytest.mark.browser,
     pytest.mark.skipif(shutil.which("chromium") is None, reason="chromium is not installed"),
 ]
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=list(QUIET))
-        yield browser
-        browser.close()
 
 
 @pytest.fixture(scope="module")
@@ -64,54 +48,11 @@ def demo_report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return files.write(tmp_path_factory.mktemp("demo") / "report.html", text)
 
 
-class Visit:
-    """An open page and everything it did that a quiet page does not do."""
-
-    def __init__(self, browser: Browser, path: Path, width: int) -> None:
-        self.noise: list[str] = []
-        self.requests: list[str] = []
-        self.page: Page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme="light")
-        self.page.on("console", lambda m: self.noise.append(m.text))
-        self.page.on("pageerror", lambda e: self.noise.append(str(e)))
-        self.page.on("dialog", self.dismiss)
-        self.page.on("request", lambda r: self.requests.append(r.url))
-        self.page.goto(path.as_uri())
-        self.page.wait_for_function(
-            "n => document.querySelectorAll('.chart svg.marks').length === n", arg=len(self.boxes())
-        )
-
-    def dismiss(self, dialog: Dialog) -> None:
-        self.noise.append(dialog.message)
-        dialog.dismiss()
-
-    def boxes(self) -> list[str]:
-        return [box.get_attribute("class") or "" for box in self.page.query_selector_all(".chart")]
-
-
 @pytest.fixture(scope="module")
 def visit(browser: Browser, report: Path) -> Iterator[Visit]:
     visit = Visit(browser, report, 1600)
     yield visit
     visit.page.close()
-
-
-def sticks_out(page: Page) -> list[str]:
-    """What is wider than the window, or drawn outside its own frame."""
-    return page.evaluate(  # type: ignore[no-any-return]
-        """() => {
-            const found = document.documentElement.scrollWidth > innerWidth ? ['page'] : [];
-            for (const svg of document.querySelectorAll('.chart:not(.scroll) svg.marks')) {
-                const frame = svg.getBoundingClientRect(), box = svg.closest('.chart').clientWidth;
-                if (frame.width > box + 1 || frame.width < 0.9 * box) found.push(`${frame.width} in ${box}`);
-                for (const part of svg.querySelectorAll('text, path.background, .mark-symbol path')) {
-                    const r = part.getBoundingClientRect();
-                    if (r.bottom > frame.bottom + 1) found.push(`below: ${part.textContent}`);
-                    if (r.right > frame.right + 1) found.push(`right: ${part.textContent}`);
-                }
-            }
-            return found;
-        }"""
-    )
 
 
 def test_every_chart_is_drawn_and_nothing_is_asked_for(visit: Visit, report: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Annotated
 import click
 import typer
 
-from fedskew.cli import bench, compare, console, data, demo, partition, reproduce, runs, train
+from fedskew.cli import bench, compare, console, data, demo, partition, report, reproduce, runs, train, ui
 from fedskew.errors import FedskewError
 
 app = typer.Typer(
@@ -50,7 +50,9 @@ app.command()(train.train)
 app.command()(compare.compare)
 app.command()(reproduce.reproduce)
 app.command()(runs.resume)
+app.command()(report.report)
 app.command()(bench.bench)
+app.command()(ui.ui)
 
 
 def main(argv: list[str] | None = None) -> None:

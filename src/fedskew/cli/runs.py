@@ -15,7 +15,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from fedskew.cli import console
+from fedskew.cli import chosen, console
 from fedskew.cli.config import read
 from fedskew.cli.prepared import told
 from fedskew.cli.progress import printable, progress
@@ -46,18 +46,27 @@ class Format(StrEnum):
 
 
 @app.command("list")
-def list_(as_json: console.Json = False) -> None:
-    """List every run, the newest first.
+def list_(
+    data: chosen.Data = None,
+    partition: chosen.Partition = None,
+    algorithm: chosen.Algorithm = None,
+    name: chosen.Name = None,
+    status: chosen.Status = None,
+    as_json: console.Json = False,
+) -> None:
+    """List the runs, the newest first.
 
-    Example: fedskew runs list --json
+    Example: fedskew runs list --status finished --partition "dirichlet*"
     """
     store = Store()
-    entries = store.runs()
+    every = store.runs()
+    entries = chosen.matching(every, data=data, partition=partition, algorithm=algorithm, name=name, status=status)
     if as_json:
         console.print_json([_summary(e) for e in entries])
         return
     if not entries:
-        console.note(f"no runs in {store.folder}; start one with: fedskew train")
+        missing = f"none of {len(every)} runs fits" if every else "no runs"
+        console.note(f"{missing} in {store.folder}; start one with: fedskew train")
         return
     table = Table(**_LOOK)
     for header in ("id", "status", "round", "accuracy", "data", "partition", "algorithm", "name", "created"):

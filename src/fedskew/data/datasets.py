@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import importlib.util
 import io
+import math
 import os
 from collections.abc import Iterable
 from pathlib import Path
@@ -19,7 +20,7 @@ from fedskew.data.sources import SOURCES, Source
 from fedskew.data.tables import read_counts, read_split
 from fedskew.errors import FedskewError
 
-__all__ = ["data_folder", "from_arrays", "load", "load_labels", "read_counts", "read_split"]
+__all__ = ["data_folder", "example_bytes", "from_arrays", "load", "load_labels", "read_counts", "read_split"]
 
 
 def data_folder() -> Path:
@@ -54,6 +55,16 @@ def load_labels(name_or_path: str, folder: Path | None = None) -> Labels:
         return speech.read_labels(folder, source)
     y = images.cifar10_labels if source.name == "cifar10" else images.mnist_labels
     return Labels(source.name, y(folder, source), source.classes)
+
+
+def example_bytes(name_or_path: str) -> int:
+    """What one training example with its label takes, as `load` would give it."""
+    if (path := _npz(name_or_path)) is not None:
+        data = read_npz(path)
+        return int(data.x[:1].nbytes + data.y[:1].nbytes)
+    source = _source(name_or_path)
+    number = 4 if source.clips else 1  # features are float32, pixels are bytes
+    return math.prod(source.shape) * number + 8
 
 
 def _npz(name_or_path: str) -> Path | None:

@@ -19,10 +19,12 @@ from fedskew.report.tables import Table
 
 @dataclass(frozen=True)
 class Figure:
-    """A chart and the line below it."""
+    """A chart, the line below it, its name as a file, and what can be done with it on a page."""
 
     chart: alt.TopLevelMixin
     caption: str = ""
+    name: str = ""
+    hint: str = ""
 
 
 @dataclass(frozen=True)
@@ -69,25 +71,53 @@ def _section(section: Section) -> str:
 
 
 def _figure(figure: Figure) -> str:
-    caption = f"<figcaption>{_inline(figure.caption)}</figcaption>" if figure.caption else ""
+    below = f"{figure.caption} {figure.hint}".strip()
+    caption = f"<figcaption>{_inline(below)}</figcaption>" if below else ""
     spec = theme.spec(figure.chart, ink="currentColor", paper="transparent")
-    if not _drawable(spec):
+    if not drawable(spec):
         return f'<figure><p class="empty">nothing to draw yet</p>{caption}</figure>'
-    wide = bool({"hconcat", "vconcat", "concat", "facet", "repeat"} & spec.keys())
-    if not wide:  # Vega-Lite cannot stretch composed views; those scroll inside their own box
+    # Vega-Lite cannot stretch composed views: panels are fitted when they are drawn, others scroll in their own box.
+    kind = "panels" if "concat" in spec else "scroll" if {"hconcat", "vconcat", "facet", "repeat"} & spec.keys() else ""
+    if not kind:
         spec["width"] = "container"
-    data = json.dumps(spec, allow_nan=False, ensure_ascii=False).replace("<", "\\u003c")
-    holder = f'<div class="chart{" scroll" if wide else ""}"></div><script type="application/json">{data}</script>'
+    data = json.dumps(_packed(spec), allow_nan=False, ensure_ascii=False, separators=(",", ":"))
+    data = data.replace("<", "\\u003c")
+    holder = f'<div class="{f"chart {kind}".strip()}"></div><script type="application/json">{data}</script>'
     return f"<figure>{holder}{caption}</figure>"
 
 
-def _drawable(part: Any) -> bool:
+def drawable(part: Any) -> bool:
+    """There is a record in the chart."""
     # Altair keeps inline data under "datasets" or, for a bare alt.Data, where it is used.
     if isinstance(part, dict):
         data = part.get("data")
         found = any(part.get("datasets", {}).values()) or (isinstance(data, dict) and bool(data.get("values")))
-        return found or any(_drawable(value) for value in part.values())
-    return isinstance(part, list) and any(_drawable(value) for value in part)
+        return found or any(drawable(value) for value in part.values())
+    return isinstance(part, list) and any(drawable(value) for value in part)
+
+
+def _packed(part: Any) -> Any:
+    """Records as columns, words counted through and numbers with six digits: a fifth of the size."""
+    if isinstance(part, list):
+        return [_packed(value) for value in part]
+    if not isinstance(part, dict):
+        return part
+    values = part.get("values")
+    if (
+        isinstance(values, list)
+        and values
+        and all(isinstance(r, dict) and r.keys() == values[0].keys() for r in values)
+    ):
+        columns = {key: _column([r[key] for r in values]) for key in values[0]}
+        return part | {"values": {"columns": columns, "number": len(values)}}
+    return {key: _packed(value) for key, value in part.items()}
+
+
+def _column(values: list[Any]) -> Any:
+    if all(isinstance(value, str) for value in values):
+        words = {word: i for i, word in enumerate(dict.fromkeys(values))}
+        return {"words": list(words), "at": [words[value] for value in values]}
+    return [float(f"{value:.6g}") if isinstance(value, float) else value for value in values]
 
 
 def _paragraphs(text: str) -> str:
@@ -122,20 +152,38 @@ style-src 'unsafe-inline'; img-src data: blob:">
 </html>
 """
 
-# The legend's columns depend on the width, so a chart is drawn anew when the window crosses a step.
+# The legend's columns and the panels' sizes depend on the width: a chart is drawn anew when the window crosses a step.
 _DRAW = """
+const unpacked = part => {
+  if (Array.isArray(part)) return part.map(unpacked);
+  if (!part || typeof part !== "object") return part;
+  if (!part.columns || part.number === undefined)
+    return Object.fromEntries(Object.entries(part).map(([key, value]) => [key, unpacked(value)]));
+  const columns = Object.entries(part.columns);
+  return Array.from({length: part.number}, (_, i) => Object.fromEntries(
+    columns.map(([key, c]) => [key, c.words ? c.words[c.at[i]] : c[i]])));
+};
+const fitted = (spec, width) => {
+  const columns = width < 380 ? 1 : width < 600 ? 2 : 3;
+  spec.config.legend.columns = columns;
+  if (spec.concat) {
+    spec.columns = Math.max(1, Math.min(spec.concat.length, Math.floor(width / 270)));
+    for (const panel of spec.concat) panel.width = Math.floor(width / spec.columns) - 90;
+  }
+  return spec;
+};
 for (const data of document.querySelectorAll('figure script[type="application/json"]')) {
   const box = data.previousElementSibling;
   const options = {mode: "vega-lite", renderer: "svg", ast: true, downloadFileName: "fedskew",
     actions: {export: true, source: false, compiled: false, editor: false}};
-  let drawn = 0, last = Promise.resolve();
+  const spec = unpacked(JSON.parse(data.textContent));
+  let drawn = "", last = Promise.resolve();
   const draw = () => {
-    const columns = box.clientWidth < 380 ? 1 : box.clientWidth < 600 ? 2 : 3;
-    if (columns === drawn) return;
-    drawn = columns;
-    const spec = JSON.parse(data.textContent);
-    spec.config.legend.columns = columns;
-    last = last.then(old => { if (old) old.finalize(); return vegaEmbed(box, spec, options); });
+    const width = box.clientWidth, fresh = fitted(structuredClone(spec), width);
+    const step = `${fresh.config.legend.columns} ${fresh.concat ? fresh.columns + " " + Math.round(width / 40) : ""}`;
+    if (step === drawn) return;
+    drawn = step;
+    last = last.then(old => { if (old) old.finalize(); return vegaEmbed(box, fresh, options); });
     last.catch(console.error);
   };
   draw();
@@ -167,6 +215,7 @@ th { color: var(--soft); font-weight: 600; font-size: 0.85rem; vertical-align: b
 @media (min-width: 760px) { .n2, .n3 { grid-template-columns: repeat(2, minmax(0, 1fr)); } }
 @media (min-width: 1080px) { .n3 { grid-template-columns: repeat(3, minmax(0, 1fr)); } }
 .n1 { max-width: 820px; }
+.n1:has(.panels) { max-width: none; }
 figure { margin: 0; min-width: 0; }
 .chart { width: 100%; }
 .chart.vega-embed.has-actions { display: block; padding-right: 0; }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
@@ -66,10 +68,10 @@ class Table:
     def markdown(self) -> str:
         """A pipe table with its caption below."""
         rule = ["---:" if c.align == "right" else ":---" for c in self.columns]
-        lines = [[_markdown(c.header) for c in self.columns], rule]
-        lines += [[_markdown(cell) for cell in cells] for cells in self.cells()]
+        lines = [[markdown_text(c.header) for c in self.columns], rule]
+        lines += [[markdown_text(cell) for cell in cells] for cells in self.cells()]
         text = "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
-        return text + (f"\n{_markdown(self.caption)}\n" if self.caption else "")
+        return text + (f"\n{markdown_text(self.caption)}\n" if self.caption else "")
 
     def html(self) -> str:
         """A `<table>`; title and caption are left to the page around it."""
@@ -88,9 +90,14 @@ def points(value: float) -> str:
     return f"{round(100 * value, 1) + 0.0:.1f}"  # + 0.0 turns -0.0 into 0.0
 
 
-def _markdown(text: str) -> str:
-    flat = " ".join(text.split()).replace("\\", "\\\\").replace("|", "\\|")
-    return flat.replace("<", "&lt;").replace("`", "\\`")
+def megabytes(value: float) -> str:
+    """Bytes in millions."""
+    return f"{value / 1e6:,.1f} MB" if math.isfinite(value) else ""
+
+
+def markdown_text(text: str) -> str:
+    """One line that Markdown shows as it is: no cell, link, image, emphasis or element comes of it."""
+    return re.sub(r"([\\|`*\[\]])", r"\\\1", " ".join(text.split())).replace("<", "&lt;")
 
 
 def _html(tag: str, column: Column, text: str) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 
 from fedskew.errors import FedskewError
 from fedskew.prepare import Share, WarmUp, remedy
+from fedskew.shown import Shown
 
 # round and accuracy are those of the last row and of the last evaluation
 QUERY = """SELECT *,
@@ -20,8 +21,12 @@ QUERY = """SELECT *,
     FROM runs"""
 
 
+class Records(Shown, list[dict[str, Any]]):
+    """The rows of a run, as `Row.record` made them."""
+
+
 @dataclass(frozen=True)
-class Entry:
+class Entry(Shown):
     """One run of the store; times are ISO 8601 in UTC."""
 
     id: str

@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any
 from filelock import FileLock, Timeout
 
 from fedskew.errors import FedskewError
+from fedskew.shown import Shown
 from fedskew.store import database
-from fedskew.store.entry import QUERY, Entry, checked_id, checkpoint_name, differences, now
+from fedskew.store.entry import QUERY, Entry, Records, checked_id, checkpoint_name, differences, now
 
 if TYPE_CHECKING:  # torch is imported by the methods that train, so that reading starts fast
     from fedskew.data.dataset import Dataset
@@ -28,7 +29,7 @@ if TYPE_CHECKING:  # torch is imported by the methods that train, so that readin
 log = logging.getLogger("fedskew.store")
 
 
-class Store:
+class Store(Shown):
     """A folder with `fedskew.db` and one folder of checkpoints a run: FEDSKEW_STORE, else ./runs."""
 
     def __init__(self, folder: Path | str | None = None) -> None:
@@ -58,12 +59,12 @@ class Store:
         found = [e for e in likely if type(run)(**e.spec).spec() | {"name": ""} == wanted]
         return max(found, key=lambda e: (e.over, e.round), default=None)
 
-    def records(self, id: str, *, after: int = -1) -> list[dict[str, Any]]:
+    def records(self, id: str, *, after: int = -1) -> Records:
         """The rows of a run after a round, as `Row.record` made them."""
         run = self.find(id).id
         with database.reading(self.path) as db:
             found = db.execute("SELECT record FROM rows WHERE run = ? AND round > ? ORDER BY round", (run, after))
-            return [json.loads(record) for (record,) in found]
+            return Records(json.loads(record) for (record,) in found)
 
     def checkpoints(self, id: str) -> list[dict[str, Any]]:
         """Round, file, sha256 and size of the checkpoints kept, the newest first."""

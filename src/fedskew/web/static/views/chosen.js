@@ -1,0 +1,54 @@
+// The runs a view shows, as chips that can be taken away, and a way to the table to choose others.
+import { empty, h, titled } from "../dom.js";
+
+export function chips(context, after) {
+  const box = h("div", { class: "chosen", role: "group", "aria-label": "Chosen runs" });
+  const most = 12;
+  function fill() {
+    const known = [...context.picks].filter((id) => context.live.runs.has(id));
+    const key = known.map((id) => id + titled(context.live.runs.get(id))).join();
+    if (box.dataset.key === key) return;
+    box.dataset.key = key;
+    box.replaceChildren(
+      ...known.slice(0, most).map((id) => {
+        const run = context.live.runs.get(id);
+        const name = titled(run);
+        return h("span", { class: "tag", title: `${name}, ${id}, seed ${run.seed}` },
+          h("span", { class: "tag-name" }, name), h("span", { class: "note" }, `seed ${run.seed}`),
+          h("button", { type: "button", class: "quiet", "aria-label": `Leave out ${name}, ${id}`, onclick: () => {
+            const picks = context.picks;
+            picks.delete(id);
+            context.pick(picks);
+            after();
+          } }, "×"));
+      }),
+      known.length > most ? h("span", { class: "note" }, `and ${known.length - most} more`) : "",
+      h("button", { type: "button", class: "small", onclick: () => context.go("runs") }, "Choose runs"));
+  }
+  fill();
+  return { box, fill };
+}
+
+export function choose(context, what) {
+  const newest = [...context.live.runs.values()].sort((a, b) => (a.created < b.created ? 1 : -1)).slice(0, 6);
+  return empty(`Choose runs to see ${what}.`,
+    h("p", {}, "Tick them in the table of runs; seeds of one setting become one line with a band."),
+    h("div", { class: "row centre" },
+      h("button", { type: "button", class: "primary", onclick: () => context.go("runs") }, "Choose runs"),
+      newest.length > 0 && h("button", { type: "button", onclick: () => {
+        location.hash = `${location.hash.split("?")[0]}?runs=${newest.map((r) => r.id).join(",")}`;
+      } }, newest.length === 1 ? "Take the only one" : `Take the newest ${newest.length}`)));
+}
+
+// Calls `load` now and whenever asked, never twice at once, and at most so often.
+export function steady(load, pause = 700) {
+  let running = false, again = false, closed = false, timer = 0;
+  async function run() {
+    if (closed) return;
+    if (running) { again = true; return; }
+    running = true;
+    await load();
+    timer = setTimeout(() => { running = false; if (again) { again = false; run(); } }, pause);
+  }
+  return { run, close() { closed = true; clearTimeout(timer); } };
+}
