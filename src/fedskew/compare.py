@@ -89,7 +89,7 @@ def candidates(entrant: Entrant, rates: Iterable[float]) -> list[Run]:
 
 def tuned(store: Store, entrant: Entrant, runs: Sequence[Run], ids: Sequence[str]) -> Entrant:
     """The entrant with the learning rate whose run settled highest on the validation split."""
-    best, _ = max(zip(runs, ids, strict=True), key=lambda pair: _settled(store, pair[1]))
+    best, _ = max(zip(runs, ids, strict=True), key=lambda pair: sweep.settled(store, pair[1]))
     return Entrant(_changed(entrant.run, lr=best.lr), entrant.remedy)
 
 
@@ -101,7 +101,7 @@ def rows(store: Store, field: Sequence[tuple[Entrant, Sequence[str]]], target: f
 
 
 def _row(store: Store, entrant: Entrant, ids: Sequence[str], target: float | None) -> dict[str, Any]:
-    scores = [_settled(store, id) for id in ids]
+    scores = [sweep.settled(store, id) for id in ids]
     documents = [store.document(id) for id in ids]
     reached = [
         next((r for r, a in sweep.accuracies(store, id) if target is not None and a >= target), None) for id in ids
@@ -183,16 +183,9 @@ def _changed(run: Run, **fields: Any) -> Run:
     return Run(**(run.model_dump() | fields))
 
 
-def _settled(store: Store, id: str) -> float:
-    """A run's accuracy; one whose loss became infinite has earned nothing."""
-    if store.find(id).status == "diverged":
-        return 0.0
-    return measure.settled([accuracy for _, accuracy in sweep.accuracies(store, id)])
-
-
 def _usual_target(store: Store, field: Sequence[tuple[Entrant, Sequence[str]]]) -> float | None:
     reference = next((ids for entrant, ids in field if entrant.remedy == "iid clients"), None)
-    return None if reference is None else TOWARDS * statistics.fmean(_settled(store, id) for id in reference)
+    return None if reference is None else TOWARDS * statistics.fmean(sweep.settled(store, id) for id in reference)
 
 
 def _megabytes(value: float) -> str:

@@ -5,21 +5,17 @@ from __future__ import annotations
 import json
 import statistics
 import subprocess
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from fedskew import measure, sweep
-from fedskew.data import datasets
-from fedskew.engine.choose import many_of
-from fedskew.engine.problem import Task
-from fedskew.laboratory import Laboratory
 from fedskew.papers.protocol import Cell
 from fedskew.run import Run
 from fedskew.store import Store
+from fedskew.sweep.estimate import seconds_a_round
 
 Watch = Callable[[Iterator[Any], int, str], Iterable[Any]]
 
@@ -103,7 +99,7 @@ def cost(store: Store, cells: Sequence[Cell], *, probe: bool = True, **how: Any)
     for run, rounds in left.items():
         shape = (*(str(getattr(run, key)) for key in sweep.SHAPE), run.algorithm.kind == "sgd", str(run.share))
         if shape not in a_round:
-            a_round[shape] = _seconds_a_round(run, **how)
+            a_round[shape] = seconds_a_round([run], **how)
         total += rounds * a_round[shape] * (2 if run.divergence else 1)
     return Cost(len(left), sum(left.values()), total)
 
@@ -131,28 +127,6 @@ def _commit() -> str | None:
         ["git", "-C", str(Path(__file__).parent), "rev-parse", "--short", "HEAD"], capture_output=True, text=True
     )
     return done.stdout.strip() or None
-
-
-def _seconds_a_round(run: Run, device: str = "auto", engine: Any = None, precision: Any = None) -> float:
-    """From two steps of the first round, after two that compile and warm caches."""
-    lab = Laboratory.of(run, datasets.load(run.data), device, engine or "auto", precision or "tf32")
-    many = many_of(lab.problem, engine or "auto")
-    _, cohort = lab.prepared(1)
-    steps = cohort.index.shape[1]
-    few = min(2, steps)
-    short = replace(
-        cohort,
-        index=cohort.index[:, :few],
-        mask=cohort.mask[:, :few],
-        draws=None if cohort.draws is None else cohort.draws[:, :few],
-    )
-    times = []
-    for _ in range(2):
-        began = time.perf_counter()
-        (trained,) = many([Task(*lab.initial, short)])
-        float(trained.loss.sum())  # waits for a GPU
-        times.append(time.perf_counter() - began)
-    return times[-1] / few * steps
 
 
 def _first(cells: Sequence[Cell]) -> list[Run]:

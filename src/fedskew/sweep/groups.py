@@ -1,0 +1,97 @@
+"""Which runs train together, and which of them the store has already."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fedskew import measure
+from fedskew.experiment import SHAPE, Row
+from fedskew.run import Run
+from fedskew.store import Entry, Store
+
+
+@dataclass(frozen=True)
+class Group:
+    """Runs that train as one computation, with their ids in the store."""
+
+    runs: list[Run]
+    ids: list[str]
+    left: int  # rounds that are still to be trained, of all runs
+
+
+@dataclass(frozen=True)
+class Outline:
+    """What the store has of some runs, and what is left, in groups that train together. Nothing is written for it."""
+
+    stored: dict[Run, Entry | None]  # every run once
+    groups: list[list[Run]]
+
+    def left(self, run: Run) -> int:
+        """Rounds that are still to be trained."""
+        stored = self.stored[run]
+        return run.rounds - stored.round if stored else run.rounds
+
+    @property
+    def rounds(self) -> int:
+        """Those that are left of all runs."""
+        return sum(self.left(run) for group in self.groups for run in group)
+
+    @property
+    def finished(self) -> int:
+        """Runs that need no training."""
+        return len(self.stored) - sum(map(len, self.groups))
+
+
+def outline(store: Store, runs: Sequence[Run], at_once: int | None = None, hands: int = 1) -> Outline:
+    """Runs of one shape in groups of `at_once` at most, else of what each of so many hands would get of all."""
+    once = list({_nameless(run): run for run in reversed(runs)}.values())[::-1]
+    stored = dict(zip(once, store.alike(once), strict=True))
+    waiting = [run for run, entry in stored.items() if entry is None or not entry.over]
+    most = at_once or (math.ceil(len(waiting) / hands) if hands > 1 else len(waiting))
+    shapes: dict[tuple[str, ...], list[Run]] = {}
+    for run in waiting:
+        shapes.setdefault(tuple(str(getattr(run, key)) for key in SHAPE), []).append(run)
+    groups = [alike[at : at + most] for alike in shapes.values() for at in range(0, len(alike), most)]
+    return Outline(stored, groups)
+
+
+def plan(
+    store: Store, runs: Sequence[Run], at_once: int | None = None, hands: int = 1
+) -> tuple[list[str], list[Group]]:
+    """The id of every run, new ones written down, and what is left to train, in the groups of `outline`.
+
+    A run that the store already has (same spec, whatever its name) is not trained again. Raises before anything is
+    written or trained if a run cannot be.
+    """
+    known = outline(store, runs, at_once, hands)
+    new = [run for run, entry in known.stored.items() if entry is None]
+    ids = {_nameless(run): entry.id for run, entry in known.stored.items() if entry}
+    ids |= zip(map(_nameless, new), store.create_all(new), strict=True) if new else {}
+    groups = [Group(g, [ids[_nameless(run)] for run in g], sum(map(known.left, g))) for g in known.groups]
+    return [ids[_nameless(run)] for run in runs], groups
+
+
+def train(store: Store, groups: Sequence[Group], **how: Any) -> Iterator[tuple[str, Row]]:
+    """Train the groups one after another, giving (id, row); `how` are the arguments of `Store.advance_together`."""
+    for group in groups:
+        yield from store.advance_together(group.ids, **how)
+
+
+def accuracies(store: Store, id: str) -> list[tuple[int, float]]:
+    """(round, accuracy) of every evaluation of a run."""
+    return [(r["round"], r["accuracy"]) for r in store.records(id) if r["accuracy"] is not None]
+
+
+def settled(store: Store, id: str) -> float:
+    """A run's accuracy, the mean of its last evaluations; one whose loss became infinite has earned nothing."""
+    if store.find(id).status == "diverged":
+        return 0.0
+    return measure.settled([accuracy for _, accuracy in accuracies(store, id)])
+
+
+def _nameless(run: Run) -> Run:
+    """The run as the store compares it: two names of one spec are one run."""
+    return run.model_copy(update={"name": ""})
