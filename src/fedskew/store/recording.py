@@ -111,9 +111,7 @@ class Recording:
             if row.diverged:
                 self._diverge(row)
 
-    def checkpoint(
-        self, row: Row, status: str | None = None, message: str = "", *, state: bytes | None = None
-    ) -> None:
+    def checkpoint(self, row: Row, status: str | None = None, message: str = "", *, state: bytes | None = None) -> None:
         """The file first, then in one transaction the line that vouches for it, its row and the run's new status."""
         began = time.monotonic()
         sha256, size = checkpoints.write(self.folder, row.round, row.state if state is None else state)

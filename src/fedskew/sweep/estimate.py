@@ -11,9 +11,10 @@ from fedskew.data import datasets
 from fedskew.engine.choose import many_of
 from fedskew.engine.evaluate import Exam, evaluate_many
 from fedskew.engine.problem import Task
+from fedskew.experiment import SHAPE
 from fedskew.laboratory import Laboratory
 from fedskew.run import Run
-from fedskew.sweep.groups import SHAPE, Outline
+from fedskew.sweep.groups import Outline
 
 
 def seconds(known: Outline, **how: Any) -> float:
