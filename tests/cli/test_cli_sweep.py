@@ -153,10 +153,10 @@ class Started:
         command = [sys.executable, "-m", "fedskew", "sweep", str(path), "--on", "processes", *args]
         self.process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
-    def until(self, runs, rounds):
+    def until(self, runs, rounds, workers=2):
         """The workers, once every run has come so far."""
         pids = set()
-        while len(pids) < 2:
+        while len(pids) < workers:
             line = self.process.stderr.readline()
             assert line, "the sweep ended"
             pids |= {int(pid) for pid in re.findall(r"in process (\d+) on", line)}
@@ -189,15 +189,16 @@ def test_ended_by_a_signal_and_by_force_it_goes_on_and_leaves_nobody(fedskew, fi
     pids = sweep.until(runs, 5)
     code, err = sweep.end(signal.SIGTERM)
     assert code == 128 + signal.SIGTERM
-    assert re.search(r"stopped at 0 of 2 runs, .* left; the same command goes on", " ".join(err.split()))
+    assert re.search(r"stopped at \d of 2 runs, .* left; the same command goes on", " ".join(err.split()))
     assert gone(pids, 0)
-    before = [entry.round for entry in Store().alike(runs)]
-    assert [(entry.status, Store().state(entry.id)[0]) for entry in Store().alike(runs)] == [
-        ("interrupted", round) for round in before
-    ]
-    assert max(before) < 400
-    sweep = Started(path, "--checkpoint-seconds", "0.1")
-    pids = sweep.until(runs, max(before) + 5)
+    # on a busy machine the first may have come to its end before the last began
+    stopped = [entry for entry in Store().alike(runs) if not entry.over]
+    assert stopped
+    for entry in stopped:
+        assert (entry.status, Store().state(entry.id)[0]) == ("interrupted", entry.round)
+        assert entry.round < 400
+    sweep = Started(path, "--checkpoint-seconds", "0.1", "--workers", "1")
+    pids = sweep.until(runs, min(entry.round for entry in stopped) + 5, workers=1)
     sweep.end(signal.SIGKILL)
     assert gone(pids)  # nobody is left to hear them, so they end
     code, _, _ = fedskew("sweep", path)

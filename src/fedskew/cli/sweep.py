@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Generator, Sequence
-from contextlib import closing, nullcontext
+from contextlib import closing, nullcontext, redirect_stdout
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -78,23 +78,24 @@ def sweep(
         raise FedskewError(f"--address {address} is a Ray cluster's: add --on ray")
     runs, kept = grids.read(grid), Store(store)
     crew = _crew(on, address, workers, num_cpus, num_gpus, device)
-    with closing(crew) if crew else nullcontext():
+    with closing(crew) if crew else nullcontext(), redirect_stdout(sys.stderr):  # where Ray prints what it has to say
         place, hands = (device, 1) if crew is None else (crew.device, crew.size)
         check_device(place, engine, precision, ours=on is not On.ray)
         known = sweep.outline(kept, runs, together, hands)
         check(kept, (run for run, entry in known.stored.items() if entry is None))
         how: dict[str, Any] = {"engine": engine, "precision": precision}
         said = _plan(known, hands, None if on is On.ray else how | {"device": place})
-        if dry_run:
-            if as_json:
-                console.print_json(said)
-            return
-        ids, groups = sweep.plan(kept, runs, together, hands)
-        how |= {"retries": retries, "checkpoint_seconds": checkpoint_seconds}
-        if crew is None:
-            _watch(kept, groups, conduct.here(kept, groups, device=device, **how))
-        else:
-            _watch(kept, groups, conduct.abroad(kept, groups, crew, **how))
+        if not dry_run:
+            ids, groups = sweep.plan(kept, runs, together, hands)
+            how |= {"retries": retries, "checkpoint_seconds": checkpoint_seconds}
+            if crew is None:
+                _watch(kept, groups, conduct.here(kept, groups, device=device, **how))
+            else:
+                _watch(kept, groups, conduct.abroad(kept, groups, crew, **how))
+    if dry_run:
+        if as_json:
+            console.print_json(said)
+        return
     failed = [id for id in dict.fromkeys(ids) if not kept.find(id).over]
     found = grids.cells(runs, ids)
     rows = grids.rows(kept, found)

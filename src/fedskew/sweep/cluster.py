@@ -21,7 +21,7 @@ from fedskew.sweep import wire
 from fedskew.sweep.processes import BUFFERED
 from fedskew.sweep.worker import Worker
 
-BEHIND = 64  # messages that a worker may be ahead of us
+BEHIND = 8  # messages that a worker may be ahead of us
 LOOK = 2.0  # seconds for which the size of the cluster is believed
 
 

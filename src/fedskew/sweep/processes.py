@@ -15,7 +15,7 @@ import torch
 from fedskew.sweep import wire
 from fedskew.sweep.worker import HALT
 
-BUFFERED = 256  # messages that may wait to be written; then workers wait
+BUFFERED = 16  # messages, any of which may be a checkpoint, that wait to be written; then workers wait
 
 
 def cores() -> int:

@@ -81,6 +81,7 @@ class Worker:
     def __init__(self) -> None:
         self.work: Work | None = None
         self.loaded: tuple[str, Dataset] | None = None
+        self.halted = False
 
     def train(self, job: bytes, data: Dataset | None = None) -> Iterator[bytes]:
         """The messages of a job; without `data` it is loaded here."""
@@ -91,11 +92,15 @@ class Worker:
             yield frame({"failed": str(e), "mistake": True})
             return
         self.work = Work(taken, found)
-        yield from self.work.messages()
+        for message in self.work.messages():
+            if self.halted:  # the row is among what `halt` tells, or comes after it and is trained again
+                return
+            yield message
         self.work = None
 
     def halt(self) -> list[bytes]:
-        """What would be lost if this worker ended now."""
+        """Tell nothing more, but what would be lost."""
+        self.halted = True
         return self.work.rest() if self.work else []
 
     def _data(self, name: str) -> Dataset:
