@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -33,7 +34,7 @@ examples = 300
 lr = 0.3
 clients = 5
 partition = "classes:2"
-rounds = 400
+rounds = 250
 eval_every = 50
 
 [grid]
@@ -158,7 +159,7 @@ def path(tmp_path):
 
 
 def test_the_same_bits_after_a_signal_and_a_killed_worker(cluster, path, tmp_path):
-    runs = grid.read(path)
+    runs = grid.parse(tomllib.loads(path.read_text()))
     sweep = Sweep(path, cluster, "--together", "1", "--checkpoint-seconds", "1000")
     workers = sweep.workers(2)  # a node has room for one of them, so both nodes train
     for id in workers:

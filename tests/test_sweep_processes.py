@@ -22,7 +22,7 @@ from fedskew.sweep.worker import Work
 
 SMALL = {"model": "softmax", "examples": 300, "lr": 0.3, "clients": 5, "partition": "classes:2"}
 TAKEN = "run {} is being trained by another process; wait for it or end it"
-ROUNDS = 120  # so many that a worker is in the middle of them when it is ended
+ROUNDS = 90  # so many that a worker is in the middle of them when it is ended
 
 
 @given(st.dictionaries(st.text(), st.floats(allow_nan=False) | st.text()), st.lists(st.binary()))
@@ -197,43 +197,57 @@ def test_stopped_with_a_checkpoint_nobody_left_and_on_from_there(trained_here):
     assert contents(store, runs) == trained_here[:4]
 
 
+def told(events):
+    """By runs: why they failed and what came next."""
+    found = {}
+    for event in events:
+        if isinstance(event, Failed):
+            found.setdefault(tuple(event.ids), []).append((event.why, event.next))
+    return found
+
+
+def runs_of_which_some_fail():
+    """The third is alone; the last two train together until one of them turns out to be wrong."""
+    broken = [Run(**SMALL | {"model": f"broken:{name}"}, rounds=2) for name in ("once", "always")]
+    together = [Run(**SMALL | {"model": "mlp"}, rounds=2, cohort=cohort) for cohort in (6, 5)]
+    return [*broken, Run(**SMALL, rounds=2), *together]
+
+
+TOO_MANY = "cohort = 6, but there are only 5 clients; lower it"
+
+
 def test_what_fails_once_goes_on_and_what_always_fails_stops_nobody(folder):
-    """The last three runs train together until one of them turns out to be wrong, or in the hands of others."""
     store = Store()
-    once, always = (Run(**SMALL | {"model": f"broken:{name}"}, rounds=2) for name in ("once", "always"))
-    good = Run(**SMALL, rounds=2)
-    late = Run(**SMALL | {"model": "mlp", "cohort": 6}, rounds=2)  # more than there are clients
-    fine = Run(**SMALL | {"model": "mlp"}, rounds=2)
-    ids, groups = sweep.plan(store, [once, always, good, late, fine])
+    ids, groups = sweep.plan(store, runs_of_which_some_fail())
+    assert told(here(store, groups, retries=1)) == {
+        (ids[0],): [("OSError: the first try fails", "try 2 of 2")],
+        (ids[1],): [("OSError: never\nworks", "try 2 of 2"), ("OSError: never\nworks", "given up")],
+        (ids[3], ids[4]): [(TOO_MANY, "each is tried alone")],
+        (ids[3],): [(TOO_MANY, "given up")],
+    }
+    statuses = [store.find(id).status for id in ids]
+    assert statuses == ["finished", "failed", "finished", "failed", "finished"]
+    assert [group.ids for group in sweep.plan(store, runs_of_which_some_fail())[1]] == [[ids[1]], [ids[3]]]
+
+
+def test_a_worker_that_fails_is_replaced_and_what_others_train_is_left_to_them(folder):
+    store = Store()
+    once, _, good, wrong, fine = runs_of_which_some_fail()
+    ids, groups = sweep.plan(store, [once, good, wrong, fine])
     taken, rest = sweep.plan(store, [Run(**SMALL, rounds=3, seed=seed) for seed in (0, 1)])
     with store.alone(taken[0]):
         events = list(abroad(store, [*groups, *rest], Processes("cpu", 1), retries=1))
-    failures = {}
-    for event in events:
-        if isinstance(event, Failed):
-            failures.setdefault(tuple(event.ids), []).append((event.why, event.next))
-    assert failures == {
+    assert told(events) == {
         (ids[0],): [("OSError: the first try fails", "try 2 of 2")],
-        (ids[1],): [("OSError: never", "try 2 of 2"), ("OSError: never", "given up")],
-        (ids[3], ids[4]): [("cohort = 6, but there are only 5 clients; lower it", "each is tried alone")],
-        (ids[3],): [("cohort = 6, but there are only 5 clients; lower it", "given up")],
+        (ids[2], ids[3]): [(TOO_MANY, "each is tried alone")],
+        (ids[2],): [(TOO_MANY, "given up")],
         tuple(taken): [(TAKEN.format(taken[0]), "each is tried alone")],
         (taken[0],): [(TAKEN.format(taken[0]), "given up")],
     }
+    assert len({event.where for event in events if isinstance(event, Begun)}) == 2
+    assert [store.find(id).status for id in ids] == ["finished", "finished", "failed", "finished"]
+    assert store.find(ids[2]).message == TOO_MANY
     assert [store.find(id).round for id in taken] == [0, 3]
-    statuses = [store.find(id).status for id in ids]
-    assert statuses == ["finished", "failed", "finished", "failed", "finished"]
-    assert store.find(ids[1]).message == "OSError: never"
-    (folder / "tried").unlink()
-    store.delete(ids[0])
-    ids, groups = sweep.plan(store, [once, always, good, late, fine])
-    again = [event for event in here(store, groups, retries=1) if isinstance(event, Failed)]
-    told = [(event.ids, event.next) for event in again]
-    first, never, late = [ids[0]], [ids[1]], [ids[3]]
-    assert sorted(told) == sorted(
-        [(first, "try 2 of 2"), (never, "try 2 of 2"), (never, "given up"), (late, "given up")]
-    )
-    assert [store.find(id).status for id in ids] == statuses
 
 
 def test_threads_are_shared_out_and_gpus_are_named(monkeypatch):

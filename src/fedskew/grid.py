@@ -5,10 +5,8 @@ from __future__ import annotations
 import itertools
 import math
 import statistics
-import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from fedskew import measure, sweep
@@ -22,22 +20,11 @@ MOST = 10_000  # runs; more are a slip of the pen
 UNSEEN = ("name", "seed")  # runs that differ in nothing else are one cell
 
 
-def read(path: Path) -> list[Run]:
-    """The runs of a file: every combination of its grid, and its single runs, each on top of the base."""
-    try:
-        document = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as e:
-        raise FedskewError(f"{path}: {e}; give a TOML file") from e
-    except tomllib.TOMLDecodeError as e:
-        raise FedskewError(f"{path} is not valid TOML: {e}") from e
-    try:
-        return parse(document)
-    except FedskewError as e:
-        raise FedskewError(f"{path}: {e}") from e
-
-
 def parse(document: dict[str, Any]) -> list[Run]:
-    """The runs of a grid's document; one that is described twice comes once."""
+    """The runs of a file: every combination of its grid, and its single runs, each on top of the base.
+
+    One that is described twice comes once.
+    """
     if unknown := [key for key in document if key not in KEYS]:
         raise FedskewError(f"unknown key {unknown[0]!r}: the keys are {', '.join(KEYS)}; a run's own go into [base]")
     base, grid, single = _table(document, "base"), _table(document, "grid"), document.get("runs", [])

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+import tomllib
 
 import pytest
 
@@ -83,7 +84,7 @@ def test_another_store(fedskew, file, tmp_path):
 @pytest.mark.parametrize(
     ("text", "args", "says"),
     [
-        ("[grid]\nlr = [0.1, -1]", [], "grid.toml: run: lr = -1: it should be greater than 0"),
+        ("[grid]\nlr = [0.1, -1]", [], "fedskew: run: lr = -1: it should be greater than 0"),
         ("[grid]\nlrr = [0.1]", [], "unknown key 'lrr'"),
         ("[grid]\ncohort = [5, 11]", [], "cohort = 11, but there are only 10 clients; lower it"),
         ("[grid]\nlr = [0.1", [], "is not valid TOML"),
@@ -183,8 +184,8 @@ def gone(pids, seconds=10):
 
 @pytest.mark.skipif(not os.path.exists("/proc/self"), reason="looks for processes in /proc")  # noqa: PTH110
 def test_ended_by_a_signal_and_by_force_it_goes_on_and_leaves_nobody(fedskew, file, tmp_path):
-    path = file(f'[base]\n{SMALL}rounds = 400\npartition = "classes:2"\neval_every = 100\n[grid]\nseed = [0, 1]\n')
-    runs = grid.read(path)
+    path = file(f'[base]\n{SMALL}rounds = 250\npartition = "classes:2"\neval_every = 100\n[grid]\nseed = [0, 1]\n')
+    runs = grid.parse(tomllib.loads(path.read_text()))
     sweep = Started(path, "--checkpoint-seconds", "1000")
     pids = sweep.until(runs, 5)
     code, err = sweep.end(signal.SIGTERM)
@@ -196,7 +197,7 @@ def test_ended_by_a_signal_and_by_force_it_goes_on_and_leaves_nobody(fedskew, fi
     assert stopped
     for entry in stopped:
         assert (entry.status, Store().state(entry.id)[0]) == ("interrupted", entry.round)
-        assert entry.round < 400
+        assert entry.round < 250
     sweep = Started(path, "--checkpoint-seconds", "0.1", "--workers", "1")
     pids = sweep.until(runs, min(entry.round for entry in stopped) + 5, workers=1)
     sweep.end(signal.SIGKILL)

@@ -105,8 +105,8 @@ class Whole:
 
     @property
     def done(self) -> int:
-        """Rounds trained by now."""
-        return self.total - sum(self.left.values())
+        """Rounds trained by now; a run that goes on from its checkpoint may have been a little further before."""
+        return max(0, self.total - sum(self.left.values()))
 
     def sentence(self) -> str:
         """How far it is, in words."""

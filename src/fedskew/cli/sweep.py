@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fedskew.cli import console, options
+from fedskew.cli.config import read
 from fedskew.cli.progress import Whole, duration, printable
 from fedskew.cli.signals import orderly
 from fedskew.errors import FedskewError
@@ -76,7 +77,7 @@ def sweep(
 
     if address != "auto" and on is not On.ray:
         raise FedskewError(f"--address {address} is a Ray cluster's: add --on ray")
-    runs, kept = grids.read(grid), Store(store)
+    runs, kept = grids.parse(read(grid, "grid")), Store(store)
     crew = _crew(on, address, workers, num_cpus, num_gpus, device)
     with closing(crew) if crew else nullcontext(), redirect_stdout(sys.stderr):  # where Ray prints what it has to say
         place, hands = (device, 1) if crew is None else (crew.device, crew.size)
@@ -135,7 +136,8 @@ def _plan(known: Outline, hands: int, how: dict[str, Any] | None) -> dict[str, A
     groups = [len(group) for group in known.groups]
     console.note(f"{len(known.stored)} runs, {known.finished} of them finished already")
     if groups:
-        shape = f"{len(groups)} groups of {min(groups)} to {max(groups)}" if len(groups) > 1 else "one group"
+        sizes = f"{min(groups)}" if min(groups) == max(groups) else f"{min(groups)} to {max(groups)}"
+        shape = f"{len(groups)} groups of {sizes}" if len(groups) > 1 else "one group"
         about = "" if seconds is None else f", about {duration(seconds)}"
         at_once = f", {min(hands, len(groups))} at once" if hands > 1 else ""
         console.note(f"{sum(groups)} runs train in {shape}{at_once}: {known.rounds:,} rounds{about}")

@@ -144,7 +144,10 @@ def abroad(
                 yield Begun(shift.held.ids, header["where"])
             else:
                 del shifts[hand]
-                idle.append(hand)
+                if "failed" in header and not header["mistake"]:
+                    hand.kill()  # a GPU may be of no use to a process after an error; the next try gets a fresh one
+                else:
+                    idle.append(hand)
                 if "failed" in header:
                     yield _failed(agenda, shift, header["failed"], mistake=header["mistake"])
                 else:

@@ -12,6 +12,8 @@ from fedskew.experiment import SHAPE, Row
 from fedskew.run import Run
 from fedskew.store import Entry, Store
 
+FILES = 500  # runs in training at most, unless more are asked for: each is a lock, and a process may open 1,024 files
+
 
 @dataclass(frozen=True)
 class Group:
@@ -50,7 +52,7 @@ def outline(store: Store, runs: Sequence[Run], at_once: int | None = None, hands
     once = list({_nameless(run): run for run in reversed(runs)}.values())[::-1]
     stored = dict(zip(once, store.alike(once), strict=True))
     waiting = [run for run, entry in stored.items() if entry is None or not entry.over]
-    most = at_once or (math.ceil(len(waiting) / hands) if hands > 1 else len(waiting))
+    most = at_once or max(1, min(math.ceil(len(waiting) / hands), FILES // hands))
     shapes: dict[tuple[str, ...], list[Run]] = {}
     for run in waiting:
         shapes.setdefault(tuple(str(getattr(run, key)) for key in SHAPE), []).append(run)

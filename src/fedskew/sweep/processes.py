@@ -73,6 +73,7 @@ class Process:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env=os.environ | environment,
+            process_group=None if os.name == "nt" else 0,  # Ctrl-C at the terminal is for the sweep, which halts them
         )
         self.sending = threading.Lock()
         self.reader = threading.Thread(target=self._read, daemon=True)

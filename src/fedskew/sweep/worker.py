@@ -111,7 +111,6 @@ class Worker:
 
 def main() -> None:
     """Jobs come in frames on standard input and messages leave on standard output; the end of input ends it all."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the sweep halts its workers itself
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
     inbox, outbox = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
