@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from fedskew.cli import console, options
-from fedskew.cli.progress import several
+from fedskew.cli.progress import duration, several
 from fedskew.cli.signals import orderly
 
 
@@ -67,7 +67,7 @@ def reproduce(
     how: dict[str, Any] = {"device": device, "engine": engine, "precision": precision}
     if not show:
         cost = cells.cost(store, wanted, until=until, **how)
-        about = "" if cost.seconds is None else f", about {_duration(cost.seconds)} here"
+        about = "" if cost.seconds is None else f", about {duration(cost.seconds)} here"
         console.note(f"{len(wanted)} cells; {cost.runs} runs and {cost.rounds:,} rounds are still to be trained{about}")
         if plan:
             if as_json:
@@ -90,9 +90,3 @@ def reproduce(
 
 def _watch(rows: Iterator[Any], rounds: int, label: str) -> Iterable[Any]:
     return several(rows, rounds, label)
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

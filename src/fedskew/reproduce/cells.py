@@ -6,23 +6,19 @@ import json
 import math
 import statistics
 import subprocess
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from fedskew import measure, sweep
-from fedskew.data import datasets
-from fedskew.engine.choose import many_of
-from fedskew.engine.evaluate import Exam, evaluate_many
-from fedskew.engine.problem import Task
-from fedskew.laboratory import Laboratory
+from fedskew.laboratory import find_device
 from fedskew.papers.protocol import Cell, Search
 from fedskew.reproduce import search
 from fedskew.run import Run
 from fedskew.store import Store
+from fedskew.sweep.estimate import seconds_a_round
 
 ABREAST = 20  # runs that are timed together, at most
 Watch = Callable[[Iterator[Any], int, str], Iterable[Any]]
@@ -108,7 +104,7 @@ def _go(
     until: int | None,
     how: dict[str, Any],
 ) -> None:
-    _, groups = sweep.plan(store, runs, at_once, until)
+    _, groups = sweep.plan(store, runs, at_once, until=until)
     for _ in watch(sweep.train(store, groups, **how), sum(group.left for group in groups), label):
         pass
 
@@ -143,13 +139,15 @@ def cost(store: Store, cells: Sequence[Cell], *, probe: bool = True, until: int 
         return Cost(len(left), sum(left.values()), None if left else 0.0)
     alike: dict[tuple[Any, ...], list[tuple[Run, int]]] = {}
     for (run, _), rounds in left.items():
-        size = (run.algorithm.kind == "sgd", str(run.share), run.participation, run.cohort, bool(run.validation))
-        shape = (*(str(getattr(run, key)) for key in sweep.SHAPE), *size)
+        size = (run.algorithm.kind == "sgd", str(run.share), run.participation, run.cohort, run.validation)
+        shape = (*(str(getattr(run, key)) for key in sweep.SHAPE), *size, run.eval_every)
         alike.setdefault(shape, []).append((run, rounds))
     total = 0.0
+    abreast = ABREAST if find_device(how.get("device", "auto")).type == "cuda" else 1  # a CPU gains nothing by it
     for runs in alike.values():
-        a_round, an_exam = _seconds(runs[0][0], len(runs), **how)
-        total += sum(n * (a_round * (2 if run.divergence else 1) + an_exam / run.eval_every) for run, n in runs)
+        together = [run for run, _ in runs[:abreast]]
+        a_round = seconds_a_round(together, **how) / len(together)
+        total += sum(rounds * a_round * (2 if run.divergence else 1) for run, rounds in runs)
     return Cost(len(left), sum(left.values()), total)
 
 
@@ -203,41 +201,6 @@ def _commit() -> str | None:
         ["git", "-C", str(Path(__file__).parent), "rev-parse", "--short", "HEAD"], capture_output=True, text=True
     )
     return done.stdout.strip() or None
-
-
-def _seconds(
-    run: Run, number: int, device: str = "auto", engine: Any = None, precision: Any = None
-) -> tuple[float, float]:
-    """Of a round and of an evaluation, for each of so many runs that train together.
-
-    From two steps of the first round, after two that compile and warm caches. On a GPU runs that share a step are far
-    cheaper than one alone; on a CPU they are not.
-    """
-    lab = Laboratory.of(run, datasets.load(run.data), device, engine or "auto", precision or "tf32")
-    many = many_of(lab.problem, engine or "auto")
-    _, cohort = lab.prepared(1)
-    steps = cohort.index.shape[1]
-    few = min(2, steps)
-    short = replace(
-        cohort,
-        index=cohort.index[:, :few],
-        mask=cohort.mask[:, :few],
-        draws=None if cohort.draws is None else cohort.draws[:, :few],
-    )
-    abreast = min(number, ABREAST) if lab.problem.x.is_cuda else 1
-    test = lab.test
-    some = min(len(test.y), 500)
-    exam = Exam(*lab.initial, test.x[:some], test.y[:some], lab.classes)
-    trains, exams = [], []
-    for _ in range(2):
-        began = time.perf_counter()
-        trained = many([Task(*lab.initial, short)] * abreast)
-        float(trained[-1].loss.sum())  # waits for a GPU
-        middle = time.perf_counter()
-        evaluate_many(lab.problem, [exam] * abreast)
-        trains.append(middle - began)
-        exams.append(time.perf_counter() - middle)
-    return trains[-1] / few * steps / abreast, exams[-1] * len(test.y) / some / abreast
 
 
 def _first(cells: Sequence[Cell]) -> list[Run]:
