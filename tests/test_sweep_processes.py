@@ -11,6 +11,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from contents import contents
 from fedskew import Run, Store, sweep
 from fedskew.store import checkpoints
 from fedskew.store.hold import take
@@ -116,16 +117,6 @@ def runs_of_many_kinds():
         Run(**SMALL, rounds=ROUNDS, **shared),
         *(Run(**SMALL | {"model": "mlp", "lr": lr}, rounds=ROUNDS, batch=20) for lr in (0.1, 1e6)),
     ]
-
-
-def contents(store, runs):
-    """Everything the store knows of them but the time it took."""
-    found = []
-    for entry in store.alike(runs):
-        rows = [{k: v for k, v in r.items() if k != "seconds"} for r in store.records(entry.id)]
-        round, state = store.state(entry.id)
-        found.append((entry.status, entry.message, str(rows), round, state and checkpoints.pack(state)))
-    return found
 
 
 @pytest.fixture(scope="module")
