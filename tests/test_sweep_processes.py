@@ -5,6 +5,7 @@ import os
 import re
 import signal
 import time
+from dataclasses import replace
 
 import pytest
 import torch
@@ -93,6 +94,17 @@ def test_work_tells_every_row_states_when_due_and_the_rest_when_halted():
         next(messages)
     rest = [wire.parse(message) for message in work.rest()]
     assert [(h["run"], h["row"]["round"], bool(blob)) for h, (blob,) in rest] == [(0, 2, True), (1, 1, True)]
+
+
+def test_a_worker_refuses_other_data_than_the_run_was_started_with():
+    store = Store()
+    with take(store, [store.create(Run(**SMALL, rounds=1))]) as held:
+        data = held.checked(None)
+        job = wire.Job.of(held, held.how("cpu", None, None), 5.0, None)
+    other = replace(data, y=data.y[::-1])
+    ((said, _),) = (wire.parse(message) for message in Work(job, other).messages())
+    assert said["mistake"]
+    assert "data and partition changed since its start" in said["failed"]
 
 
 def test_what_is_tried_again_and_what_is_not():
