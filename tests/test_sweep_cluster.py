@@ -17,8 +17,8 @@ from pathlib import Path
 import pytest
 
 import fedskew
+from contents import contents, untimed
 from fedskew import Store, grid
-from fedskew.store import checkpoints
 
 pytestmark = [
     pytest.mark.network,
@@ -142,15 +142,6 @@ def wait_for(id, rounds):
         time.sleep(0.02)
 
 
-def stored(store, runs):
-    """Everything but the time it took."""
-    found = []
-    for entry in store.alike(runs):
-        rows = [{k: v for k, v in r.items() if k != "seconds"} for r in store.records(entry.id)]
-        found.append((entry.status, rows, checkpoints.pack(store.state(entry.id)[1])))
-    return found
-
-
 @pytest.fixture
 def path(tmp_path):
     path = tmp_path / "grid.toml"
@@ -189,9 +180,8 @@ def test_the_same_bits_after_a_signal_and_a_killed_worker(cluster, path, tmp_pat
     here = Store(tmp_path / "here")
     for run in runs:
         list(here.advance(here.create(run)))
-    assert stored(Store(), runs) == stored(here, runs)
-    plain = [{k: v for k, v in row.items() if k != "seconds"} for row in Store().records(killed)]
-    assert [{k: v for k, v in row.items() if k != "seconds"} for row in told] == plain[: len(told)]
+    assert contents(Store(), runs) == contents(here, runs)
+    assert untimed(told) == untimed(Store().records(killed))[: len(told)]
 
 
 def test_what_no_node_has_is_said(cluster, path):

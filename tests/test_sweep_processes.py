@@ -5,12 +5,14 @@ import os
 import re
 import signal
 import time
+from dataclasses import replace
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from contents import contents
 from fedskew import Run, Store, sweep
 from fedskew.store import checkpoints
 from fedskew.store.hold import take
@@ -94,6 +96,17 @@ def test_work_tells_every_row_states_when_due_and_the_rest_when_halted():
     assert [(h["run"], h["row"]["round"], bool(blob)) for h, (blob,) in rest] == [(0, 2, True), (1, 1, True)]
 
 
+def test_a_worker_refuses_other_data_than_the_run_was_started_with():
+    store = Store()
+    with take(store, [store.create(Run(**SMALL, rounds=1))]) as held:
+        data = held.checked(None)
+        job = wire.Job.of(held, held.how("cpu", None, None), 5.0, None)
+    other = replace(data, y=data.y[::-1])
+    ((said, _),) = (wire.parse(message) for message in Work(job, other).messages())
+    assert said["mistake"]
+    assert "data and partition changed since its start" in said["failed"]
+
+
 def test_what_is_tried_again_and_what_is_not():
     agenda = Agenda([sweep.Group([], ["a", "b"], 2), sweep.Group([], ["c"], 1)], retries=1)
     first = agenda.next()
@@ -116,16 +129,6 @@ def runs_of_many_kinds():
         Run(**SMALL, rounds=ROUNDS, **shared),
         *(Run(**SMALL | {"model": "mlp", "lr": lr}, rounds=ROUNDS, batch=20) for lr in (0.1, 1e6)),
     ]
-
-
-def contents(store, runs):
-    """Everything the store knows of them but the time it took."""
-    found = []
-    for entry in store.alike(runs):
-        rows = [{k: v for k, v in r.items() if k != "seconds"} for r in store.records(entry.id)]
-        round, state = store.state(entry.id)
-        found.append((entry.status, entry.message, str(rows), round, state and checkpoints.pack(state)))
-    return found
 
 
 @pytest.fixture(scope="module")

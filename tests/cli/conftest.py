@@ -5,7 +5,7 @@ from fedskew.cli import main
 
 @pytest.fixture
 def fedskew(capsys):
-    """Run a command; its exit status, standard output and standard error."""
+    """Run a command in this process; its exit status, standard output and standard error."""
 
     def run(*args):
         capsys.readouterr()

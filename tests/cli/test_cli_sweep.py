@@ -11,25 +11,10 @@ import tomllib
 
 import pytest
 
+from contents import contents
 from fedskew import Store, grid
-from fedskew.cli import main
-from fedskew.store import checkpoints
 
 SMALL = 'model = "softmax"\nexamples = 300\nlr = 0.3\nclients = 5\n'
-
-
-@pytest.fixture
-def fedskew(capsys):
-    """Run a command in this process; its exit status, standard output and standard error."""
-
-    def run(*args):
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as e:
-            main([str(a) for a in args])
-        captured = capsys.readouterr()
-        return e.value.code, captured.out, captured.err
-
-    return run
 
 
 @pytest.fixture
@@ -138,15 +123,6 @@ def test_the_exit_status_says_that_a_run_failed(fedskew, file, tmp_path, monkeyp
     assert document["plan"]["seconds"] is None
 
 
-def stored(store, runs):
-    """Everything but the time it took."""
-    found = []
-    for entry in store.alike(runs):
-        rows = [{k: v for k, v in r.items() if k != "seconds"} for r in store.records(entry.id)]
-        found.append((entry.status, rows, checkpoints.pack(store.state(entry.id)[1])))
-    return found
-
-
 class Started:
     """A sweep in a process of its own, with its workers' ids."""
 
@@ -207,4 +183,4 @@ def test_ended_by_a_signal_and_by_force_it_goes_on_and_leaves_nobody(fedskew, fi
     other = Store(tmp_path / "whole")
     for run in runs:
         list(other.advance(other.create(run)))
-    assert stored(Store(), runs) == stored(other, runs)
+    assert contents(Store(), runs) == contents(other, runs)

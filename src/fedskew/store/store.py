@@ -53,11 +53,12 @@ class Store(Shown):
     def alike(self, runs: Sequence[Run]) -> list[Entry | None]:
         """`same` of each of many runs, with every stored run looked at once."""
         found: dict[str, Entry] = {}
-        simple = {k: v for k, v in runs[0].spec().items() if k != "name" and not isinstance(v, dict)}
+        only = runs[0].spec() if len(runs) == 1 else {}
+        simple = {k: v for k, v in only.items() if k != "name" and not isinstance(v, dict)}
         for data, partition, algorithm, rounds in dict.fromkeys(map(_told, runs)):
             told = (data, partition, algorithm, str(rounds))
             for e in self._entries(f"{QUERY} WHERE data = ? AND partition = ? AND algorithm = ? AND rounds = ?", *told):
-                if len(runs) == 1 and any(e.spec.get(k, v) != v for k, v in simple.items()):
+                if any(e.spec.get(k, v) != v for k, v in simple.items()):
                     continue  # a glance saves making it a run
                 key = _nameless(type(runs[0])(**e.spec))  # a key that is younger than the stored run has its default
                 found[key] = max(found.get(key, e), e, key=lambda e: (e.over, e.round))
