@@ -1,6 +1,7 @@
 """Laws of the round loop on real digits."""
 
 import json
+import math
 import subprocess
 import sys
 
@@ -68,6 +69,24 @@ def test_a_decayed_rate_is_the_rate_that_trains():
     assert (flat - first).abs().max() > 0.01
 
 
+@pytest.mark.parametrize("engine", ["loop", "stacked", "threaded"])
+def test_a_cosine_falls_to_nothing_and_is_the_rate_that_trains(engine):
+    """Half a cosine over the rounds: the whole rate first, half of it in the middle; decay comes on top."""
+    run = Run(**SMALL | {"rounds": 4}, lr_schedule="cosine", lr_decay=0.5)
+    rows = list(train(run, engine=engine))
+    share = [(1 + math.cos(math.pi * t / 4)) / 2 for t in range(4)]
+    assert [row.lr for row in rows] == pytest.approx([0.5 * 0.5**t * s for t, s in enumerate(share)])
+    assert share[2] == 0.5
+    moved = {}
+    for schedule in ("constant", "cosine"):
+        first, *_, before, end = train(
+            Run(**SMALL | {"rounds": 30, "examples": 200}, lr_schedule=schedule), engine=engine
+        )
+        moved[schedule] = (end.state["w"]["fc.weight"] - before.state["w"]["fc.weight"]).norm().item()
+        assert first.lr == 0.5
+    assert moved["cosine"] < 0.05 * moved["constant"]
+
+
 def test_participation_is_seeded_and_as_large_as_asked():
     run = Run(**SMALL, partition="iid", clients=20, participation=0.25)
     rows = list(train(run))
@@ -111,6 +130,7 @@ def test_going_on_from_a_prepared_row_is_exact(round_):
 
 SCRIPT = """
 import json
+import math
 from fedskew import Run, train
 run = Run(model="mlp", partition="dirichlet:0.1", algorithm="fedavgm:0.9", lr=0.05, rounds=3, divergence=True)
 print(json.dumps([{k: v for k, v in row.record().items() if k != "seconds"} for row in train(run)]))

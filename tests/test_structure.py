@@ -28,7 +28,7 @@ FLOORS = [
     {"store"},
     {"sweep"},
     {"report"},
-    {"compare", "demo", "papers"},
+    {"compare", "demo", "grid", "papers"},
     {"reproduce"},
     {"web"},
     {"cli"},

@@ -37,6 +37,20 @@ def test_groups_can_be_kept_small():
     assert len(list(sweep.train(store, groups))) == 20
 
 
+def test_runs_can_be_brought_to_a_round_and_on_from_it():
+    store = Store()
+    runs = [Run(**SMALL, seed=seed) for seed in range(3)]
+    _, groups = sweep.plan(store, runs[:2], until=2)
+    assert [(group.left, group.until) for group in groups] == [(4, 2)]
+    assert [row.round for _, row in sweep.train(store, groups)] == [1, 1, 2, 2]
+    ids, groups = sweep.plan(store, runs, until=2)
+    assert [(group.ids, group.left) for group in groups] == [([ids[2]], 2)]
+    _, groups = sweep.plan(store, runs, until=9)  # further than the last round
+    assert [group.left for group in groups] == [2 + 2 + 4]
+    list(sweep.train(store, groups))
+    assert {store.find(id).status for id in ids} == {"finished"}
+
+
 def test_what_the_store_has_is_not_trained_again():
     store = Store()
     runs = runs_of()

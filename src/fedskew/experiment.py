@@ -92,11 +92,12 @@ def train(
 
 @dataclass(frozen=True)
 class Beginning:
-    """Where a run begins: at random weights, at given ones, or after a round whose state is known."""
+    """Where a run begins: at random weights, at given ones, or after a round with a known state; and where it stops."""
 
     initial: Tree | None = None
     state: State | None = None
     first_round: int = 1
+    last_round: int | None = None  # for now: its rows are those that the whole run has
 
 
 def train_together(
@@ -169,8 +170,9 @@ def _rounds(lab: Laboratory, at: Beginning) -> Generator[Said, Any, None]:
             return
     else:
         state = {"stats": {}, **_moved(at.state, lab.device)}
+    last = run.rounds if at.last_round is None else min(at.last_round, run.rounds)
     upcoming = lab.prepared(at.first_round)
-    for t in range(at.first_round, run.rounds + 1):
+    for t in range(at.first_round, last + 1):
         chosen, cohort = upcoming
         twin = {key: state.pop(key, {}) for key in ("sgd.w", "sgd.stats")}
         averages = {key: state.pop(key) for key in ("swa.w", "swa.stats") if key in state}
@@ -179,7 +181,7 @@ def _rounds(lab: Laboratory, at: Beginning) -> Generator[Said, Any, None]:
         state = method.step(state, cohort, trained)
         if not isinstance(method, SGD) and method.swa:
             state = swa(state | averages, t, run.rounds, method.swa)
-        if t < run.rounds:
+        if t < last:
             upcoming = lab.prepared(t + 1)  # while a GPU still trains this round: nothing has waited for it yet
         divergence = None
         if run.divergence:

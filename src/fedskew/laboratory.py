@@ -81,10 +81,10 @@ class Laboratory:
             momentum=run.momentum,
             half=precision == "bf16",
         )
-        if beside is None or run.validation or beside.run.validation:
-            test = _test(data, sides.validation, problem, place)
+        if beside is not None and _examined_on(run) == _examined_on(beside.run):
+            test = beside.test  # runs that share it are scored in one computation
         else:
-            test = beside.test
+            test = _test(data, sides.validation, problem, place)
         shared = shared_set(run, data, parts)
         warm = warm_set(run, sides, shared, len(data.y))
         rest = rest_set(run, sides, warm, classes, len(data.y))
@@ -183,6 +183,11 @@ class Examples:
 
     x: Tensor
     y: Tensor
+
+
+def _examined_on(run: Run) -> tuple[Any, ...]:
+    """What decides the examples that a run is scored on: the test set is everybody's, a validation split is drawn."""
+    return (run.validation, run.examples, run.seed) if run.validation else ()
 
 
 def _test(data: Dataset, validation: NDArray[np.int64], problem: Problem, device: torch.device) -> Examples:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import tomllib
 from collections.abc import Callable
 from typing import Any, Literal
@@ -42,7 +43,8 @@ class Run(Shown, BaseModel):
     batch: int | None = Field(10, ge=1)  # B; None, or "full": a client's whole data
     drop_last: bool = False  # see engine/batches.py for why the short batch is kept
     lr: float = Field(0.1, gt=0)
-    lr_decay: float = Field(1.0, gt=0, le=1)  # lr of round t is lr * lr_decay ** (t - 1)
+    lr_decay: float = Field(1.0, gt=0, le=1)  # lr of round t is lr * lr_decay ** (t - 1), and with ...
+    lr_schedule: Literal["constant", "cosine"] = "constant"  # ... cosine times half a cosine, from 1 to 0
     momentum: float = Field(0.0, ge=0, lt=1)  # of the local SGD, started anew each round
     weight_decay: float = Field(0.0, ge=0)
     participation: float = Field(1.0, gt=0, le=1)  # C, the fraction of clients in a round, or ...
@@ -128,5 +130,11 @@ class Run(Shown, BaseModel):
         return self.model_dump(mode="json")
 
     def lr_of(self, round_: int) -> float:
-        """The learning rate of a round (counted from 1): it decays with the round, not with the step."""
-        return self.lr * self.lr_decay ** (round_ - 1)
+        """The learning rate of a round (counted from 1): it changes with the round, not with the step.
+
+        Cosine: Loshchilov and Hutter 2017, equation 5, without restarts.
+        """
+        lr = self.lr * self.lr_decay ** (round_ - 1)
+        if self.lr_schedule == "cosine":
+            lr *= (1 + math.cos(math.pi * (round_ - 1) / self.rounds)) / 2
+        return lr

@@ -9,7 +9,6 @@ import time
 import pytest
 
 from fedskew import Run, Store
-from fedskew.cli import main
 
 EVIL = "<script>alert(1)</script>"
 SMALL = {"model": "softmax", "examples": 200, "clients": 5, "rounds": 2, "lr": 0.5}
@@ -33,19 +32,11 @@ def trained(tmp_path_factory):
 
 
 @pytest.fixture
-def fedskew(capsys, monkeypatch, tmp_path, trained):
-    """Run a command in an empty folder; its exit status, standard output and standard error."""
+def fedskew(fedskew, monkeypatch, tmp_path, trained):
+    """A command in an empty folder, with these runs."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("FEDSKEW_STORE", str(trained[0].folder))
-
-    def run(*args):
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as e:
-            main([str(a) for a in args])
-        captured = capsys.readouterr()
-        return e.value.code, captured.out, captured.err
-
-    return run
+    return fedskew
 
 
 def test_one_page_of_all_runs(fedskew, trained, tmp_path):

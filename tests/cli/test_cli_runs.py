@@ -11,7 +11,6 @@ import time
 
 import pytest
 
-from fedskew.cli import main
 from fedskew.experiment import Run, train
 from fedskew.store import Store
 
@@ -33,20 +32,6 @@ def plain(records):
 def store():
     """The one of FEDSKEW_STORE, which is this test's own."""
     return Store()
-
-
-@pytest.fixture
-def fedskew(capsys):
-    """Run a command; its exit status, standard output and standard error."""
-
-    def run(*args):
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as e:
-            main([str(a) for a in args])
-        captured = capsys.readouterr()
-        return e.value.code, captured.out, captured.err
-
-    return run
 
 
 def test_an_empty_store_is_no_error(fedskew, store):

@@ -7,10 +7,11 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from oracle import NETWORKS, compare, problem_of, ragged
+from oracle import NETWORKS, cohort_of, compare, problem_of, ragged, terms_of
 
 from fedskew import models, rng
 from fedskew.engine import dense, folded, stacked
+from fedskew.engine.problem import Task, weights
 from fedskew.engine.seeded import with_seeded_dropout
 
 
@@ -69,3 +70,26 @@ def test_it_is_the_same_from_run_to_run():
     problems = [problem_of(*NETWORKS["lahoti-cifar"], dtype=torch.float32) for _ in range(2)]
     (_, one), (_, two) = (compare(stacked.local, problem, [7, 4], rtol=2e-4) for problem in problems)
     assert all(torch.equal(one.w[key], two.w[key]) for key in one.w)
+
+
+@settings(max_examples=10)
+@given(ragged, st.sampled_from([0, 0.1]))
+@pytest.mark.parametrize("name", ["softmax", "mlp"])
+def test_bytes_are_scaled_as_in_the_loop(name, sizes, weight_decay):
+    factory, shape = NETWORKS[name]
+    images = torch.from_numpy(rng.stream(0, "images").integers(0, 256, (60, *shape), dtype=np.uint8))
+    problem = replace(problem_of(factory, shape, weight_decay=weight_decay), x=images, transform="scale")
+    compare(stacked.local, problem, sizes, epochs=2)
+
+
+@pytest.mark.parametrize("parts", [(), ("pull", "shift"), ("logits",)], ids=str)
+def test_threads_that_share_the_clients_out_change_no_bit(parts, one_thread):
+    problem = problem_of(*NETWORKS["mlp"], dtype=torch.float32, weight_decay=0.01)
+    task = Task(*weights(problem.model), cohort_of(problem, [7, 3, 5, 4, 6]), terms_of(problem, 5, *parts))
+    alone = stacked.local(problem, task)
+    for several in (2, 3, 8):
+        torch.set_num_threads(several)
+        shared = stacked.local(problem, task)
+        assert torch.get_num_threads() == several
+        assert all(torch.equal(alone.w[key], shared.w[key]) for key in alone.w)
+        assert torch.equal(alone.loss, shared.loss)

@@ -27,6 +27,11 @@ POINTS = [
     {"run": "fedavg, iid", "algorithm": "fedavg", "emd": 0.1, "accuracy": 0.95},
     {"run": "fedavg, classes:1", "algorithm": "fedavg", "emd": 1.8, "accuracy": 0.6},
 ]
+ALPHAS = [{"run": "fedavg", "x": x, "value": v, "low": v, "high": v} for x, v in ((0.0, 0.3), (100.0, 0.8))]
+PAIRS = [
+    {"run": "beta = 0", "lr": 0.01, "effective": 0.01, "accuracy": 0.4},
+    {"run": "beta = 0.97", "lr": 0.0003, "effective": 0.01, "accuracy": 0.7},
+]
 
 
 def svg(chart: charts.Chart, tmp_path: Path) -> str:
@@ -62,6 +67,9 @@ def colours(chart: charts.Chart) -> dict[str, str]:
         (charts.accuracy_curves(CURVES, title="Accuracy"), {"Accuracy", "test accuracy", "100%", *RUNS}),
         (charts.divergence_by_layer(LAYERS, percent=True), {"fc1", "fc2", "20%", "weight divergence"}),
         (charts.emd_accuracy(POINTS, baseline=0.97), {"SGD 97.0%", "fedavg, classes:1", "2.0"}),
+        (charts.accuracy_curves(CURVES, level=("centralised", 0.86)), {"centralised 86.0%"}),
+        (charts.against(ALPHAS, x="alpha", steps=(100, 0.5, 0), level=("chance", 0.1)), {"100", "0.5", "chance 10.0%"}),
+        (charts.sensitivity(PAIRS), {"0.0003", "0.01", "beta = 0.97", "beta = 0"}),
     ],
 )
 def test_a_chart_draws_its_words(chart: charts.Chart, words: set[str], tmp_path: Path) -> None:
@@ -71,6 +79,20 @@ def test_a_chart_draws_its_words(chart: charts.Chart, words: set[str], tmp_path:
 def test_seeds_give_their_mean_and_range(tmp_path: Path) -> None:
     drawing = svg(charts.accuracy_curves(CURVES), tmp_path)
     assert "accuracy: 92.0%" in drawing  # the mean of 0.91 and 0.93, where run 3 stands in round 1
+
+
+def test_alphas_stand_in_the_order_given(tmp_path: Path) -> None:
+    words = texts(svg(charts.against(ALPHAS, x="alpha", steps=(100, 0.5, 0)), tmp_path))
+    assert words.index("100") < words.index("0.5") < words.index("0")
+
+
+def test_the_best_pair_is_crossed_and_a_rate_is_a_size() -> None:
+    document = theme.spec(charts.sensitivity(PAIRS))
+    layers = document["layer"]
+    sizes = layers[0]["encoding"]["size"]["scale"]
+    assert (sizes["domain"], sizes["range"][0] < sizes["range"][1]) == (["0.0003", "0.01"], True)
+    assert [document["datasets"][layer["data"]["name"]] for layer in layers[1:]] == [[PAIRS[1]]] * 2
+    assert len(theme.spec(charts.sensitivity([]))["layer"]) == 1
 
 
 def test_layers_and_runs_keep_the_order_of_the_records(tmp_path: Path) -> None:

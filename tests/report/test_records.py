@@ -27,8 +27,8 @@ def test_seeds_give_mean_and_range_and_gaps_stay_gaps() -> None:
 
 
 @given(
-    st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1), st.floats(0, 1)), min_size=1, max_size=300),
-    st.integers(6, 120),
+    st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1), st.floats(0, 1)), min_size=40, max_size=80),
+    st.integers(6, 30),
 )
 def test_a_thin_line_keeps_its_shape(points: list[tuple[float, float, float]], most: int) -> None:
     every = [("a", t, value) for t, seeds in enumerate(points) for value in seeds]

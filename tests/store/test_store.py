@@ -103,6 +103,23 @@ def test_a_run_that_was_left_goes_on_bit_for_bit(store, algorithm, seconds):
     assert store.find(id).status == "finished"
 
 
+def test_runs_brought_to_a_round_go_on_bit_for_bit(store):
+    """Stopped after a round, together; then one of them goes on alone: its rows are those of a run never stopped."""
+    runs = [small(eval_every=2, algorithm=algorithm, seed=seed) for seed, algorithm in enumerate(("fedavgm", "fedavg"))]
+    ids = [store.create(run) for run in runs]
+    given = [(id, row.round) for id, row in store.advance_together(ids, until=3, checkpoint_seconds=1000)]
+    assert sorted(given) == sorted((id, t) for id in ids for t in (1, 2, 3))
+    assert [(store.find(id).status, store.state(id)[0]) for id in ids] == [("interrupted", 3)] * 2
+    assert list(store.advance_together(ids, until=2)) == []  # they are further than that
+    assert [(store.find(id).status, store.state(id)[0]) for id in ids] == [("interrupted", 3)] * 2
+    for _ in store.advance(ids[0], until=10):
+        pass
+    assert [store.find(id).status for id in ids] == ["finished", "interrupted"]
+    for _ in store.advance(ids[1]):
+        pass
+    assert [rows(store, id) for id in ids] == [expected(run) for run in runs]
+
+
 def test_a_run_that_is_over_gives_no_row(store):
     id = store.create(small(rounds=2))
     assert len(list(store.advance(id))) == 2

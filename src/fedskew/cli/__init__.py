@@ -9,7 +9,7 @@ from typing import Annotated
 import click
 import typer
 
-from fedskew.cli import bench, compare, console, data, demo, partition, report, reproduce, runs, train, ui
+from fedskew.cli import bench, compare, console, data, demo, partition, report, reproduce, runs, sweep, train, ui
 from fedskew.errors import FedskewError
 
 app = typer.Typer(
@@ -48,6 +48,7 @@ app.add_typer(data.app)
 app.add_typer(runs.app)
 app.command()(train.train)
 app.command()(compare.compare)
+app.command()(sweep.sweep)
 app.command()(reproduce.reproduce)
 app.command()(runs.resume)
 app.command()(report.report)

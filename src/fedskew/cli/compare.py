@@ -61,6 +61,7 @@ def compare(
     batch: options.Batch = None,
     lr: options.Lr = None,
     lr_decay: options.LrDecay = None,
+    lr_schedule: options.LrSchedule = None,
     momentum: options.Momentum = None,
     weight_decay: options.WeightDecay = None,
     participation: options.Participation = None,

@@ -9,11 +9,11 @@ from typing import Any
 from fedskew.errors import FedskewError
 
 
-def read(path: Path) -> dict[str, Any]:
-    """The keys of a run as the file gives them."""
+def read(path: Path, named: str = "--config") -> dict[str, Any]:
+    """The keys of a run, or of a grid of runs, as the file gives them."""
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as e:
-        raise FedskewError(f"--config {path}: {e}; give a TOML file") from e
+        raise FedskewError(f"{named} {path}: {e}; give a TOML file") from e
     except tomllib.TOMLDecodeError as e:
-        raise FedskewError(f"--config {path} is not valid TOML: {e}") from e
+        raise FedskewError(f"{named} {path} is not valid TOML: {e}") from e

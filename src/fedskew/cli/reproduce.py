@@ -12,13 +12,15 @@ from typing import Annotated, Any
 import typer
 
 from fedskew.cli import console, options
-from fedskew.cli.progress import several
+from fedskew.cli.progress import duration, several
 from fedskew.cli.signals import orderly
 
 
 def reproduce(
-    paper: Annotated[str, typer.Argument(help="zhao2018 or lahoti.")],
-    table: Annotated[list[int] | None, typer.Option(help="A table's number; may be repeated. [all]")] = None,
+    paper: Annotated[str, typer.Argument(help="zhao2018, lahoti or hsu2019.")],
+    table: Annotated[
+        list[str] | None, typer.Option(help="A table's number (hsu2019: remedies); may be repeated. [all]")
+    ] = None,
     figure: Annotated[list[int] | None, typer.Option(help="A figure's number; may be repeated. [all]")] = None,
     data: Annotated[str | None, typer.Option(help="Only this column: mnist, cifar10 or kws. [all]")] = None,
     scale: Annotated[
@@ -26,6 +28,16 @@ def reproduce(
         typer.Option(help="smoke: minutes, the path. quick: under an hour, the trends. full: the paper's protocol."),
     ] = "quick",
     seeds: Annotated[int | None, typer.Option(min=1, help="Runs of each cell. [1]", show_default=False)] = None,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KEY=VALUE", help="Only cells with it: C=0.05, E=1, alpha=0. Repeatable."),
+    ] = None,
+    splits: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="hsu2019: the released split files. [our own populations]")
+    ] = None,
+    until: Annotated[
+        int | None, typer.Option(min=1, help="Train no run past this round for now; it can go on later. [its last]")
+    ] = None,
     out: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="Where it goes. [reproduction/PAPER]", show_default=False)
     ] = None,
@@ -50,19 +62,19 @@ def reproduce(
     from fedskew.store import Store
 
     names = [f"table {n}" for n in table or ()] + [f"figure {n}" for n in figure or ()]
-    request, store = Request.of(paper, names, data, scale, seeds), Store()
+    request, store = Request.of(paper, names, data, scale, seeds, only or (), splits), Store()
     wanted = request.cells()
     how: dict[str, Any] = {"device": device, "engine": engine, "precision": precision}
     if not show:
-        cost = cells.cost(store, wanted, **how)
-        about = "" if cost.seconds is None else f", about {_duration(cost.seconds)} here"
+        cost = cells.cost(store, wanted, until=until, **how)
+        about = "" if cost.seconds is None else f", about {duration(cost.seconds)} here"
         console.note(f"{len(wanted)} cells; {cost.runs} runs and {cost.rounds:,} rounds are still to be trained{about}")
         if plan:
             if as_json:
                 console.print_json({"cells": len(wanted)} | vars(cost))
             return
         with orderly():
-            cells.train(store, wanted, _watch, **how, checkpoint_seconds=checkpoint_seconds)
+            cells.train(store, wanted, _watch, until=until, **how, checkpoint_seconds=checkpoint_seconds)
     shown = request.exhibits(store)
     folder = out or Path("reproduction") / paper
     command = shlex.join(["fedskew", *sys.argv[1:]])
@@ -78,9 +90,3 @@ def reproduce(
 
 def _watch(rows: Iterator[Any], rounds: int, label: str) -> Iterable[Any]:
     return several(rows, rounds, label)
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

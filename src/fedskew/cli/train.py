@@ -29,6 +29,7 @@ def train(
     drop_last: options.DropLast = None,
     lr: options.Lr = None,
     lr_decay: options.LrDecay = None,
+    lr_schedule: options.LrSchedule = None,
     momentum: options.Momentum = None,
     weight_decay: options.WeightDecay = None,
     participation: options.Participation = None,

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from fedskew import tree
 from fedskew.engine.convolutions import convolve
 from fedskew.engine.seeded import SeededDropout
 from fedskew.engine.terms import Logits
@@ -44,6 +45,11 @@ class Contrasted:
     previous: Tree  # (K, ...) each client's own last weights
     mu: Tensor  # (K,)
     temperature: Tensor  # (K,)
+
+    def part(self, some: slice) -> Contrasted:
+        """Those of some clients."""
+        sent, previous = (tree.part(a, some) for a in (self.sent, self.previous))
+        return Contrasted(sent, previous, self.mu[some], self.temperature[some])
 
 
 Layer = Callable[[Step, Tensor], Tensor]

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 
 import torch
 from torch import Tensor
@@ -16,7 +15,7 @@ from torch.nn.functional import cross_entropy
 
 from fedskew import tree
 from fedskew.data import transforms
-from fedskew.engine import folded, mapped, terms
+from fedskew.engine import folded, mapped, terms, threads
 from fedskew.engine.batches import joined
 from fedskew.engine.problem import Problem, Task, Trained
 from fedskew.engine.terms import Logits, rows, smoothed
@@ -93,6 +92,22 @@ class Cohorts:
                 self.contrast.temperature[at] = 1 if contrast is None else contrast.temperature
         return self
 
+    def part(self, some: slice) -> Cohorts:
+        """Some of the clients: what is written there is written here."""
+        z, c = self.logits, self.contrast
+        return Cohorts(
+            w=tree.part(self.w, some),
+            stats=tree.part(self.stats, some),
+            velocity=tree.part(self.velocity, some),
+            total=self.total[some],
+            rates=self.rates[some],
+            decays=self.decays[some],
+            decaying=self.decaying,
+            shift=tree.part(self.shift, some),
+            logits=z and z.part(some),
+            contrast=c and c.part(some),
+        )
+
 
 def _put(into: Tree, at: slice, start: Tree) -> None:
     for name, leaf in into.items():
@@ -116,9 +131,16 @@ def many(problem: Problem, tasks: Sequence[Task], ways: Ways | None = None) -> l
     ways = ways or ways_of(problem, contrast=state.contrast is not None)
     cohort = joined([task.cohort for task in tasks])
     sizes = [len(task.cohort) for task in tasks]
-    for s in range(cohort.index.shape[1]):
-        drawn = None if cohort.draws is None else cohort.draws[:, s]
-        step(problem, ways, state, cohort.index[:, s], cohort.mask[:, s], drawn, cohort.keys + s)
+
+    def train(some: slice) -> None:
+        mine, index, mask, keys = state.part(some), cohort.index[some], cohort.mask[some], cohort.keys[some]
+        draws = None if cohort.draws is None else cohort.draws[some]
+        for s in range(index.shape[1]):
+            drawn = None if draws is None else draws[:, s]
+            step(problem, ways, mine, index[:, s], mask[:, s], drawn, keys + s)
+
+    workers = min(torch.get_num_threads(), len(cohort)) if ways.apart else 1
+    threads.shared_out(train, len(cohort), workers)
     return apart(Trained(state.w, state.stats, state.total / cohort.mask.sum(dim=(1, 2))), sizes)
 
 
@@ -136,6 +158,7 @@ class Ways:
 
     examples: Callable[[Problem, Tensor, Tensor | None], Tensor]
     advance: Advance
+    apart: bool = False  # whether threads may each take some of the clients
 
 
 def step(
@@ -167,7 +190,9 @@ def ways_of(problem: Problem, contrast: bool) -> Ways:
     from fedskew.engine import dense  # which stands on this module
 
     layers = None if contrast else dense.chain(problem)
-    return Ways(inputs, stepping(gradients_of(problem), descend) if layers is None else partial(dense.advance, layers))
+    if layers is not None:
+        return dense.ways(problem, layers)
+    return Ways(inputs, stepping(gradients_of(problem), descend))
 
 
 def stepping(gradients: Gradients, descend: Callable[[Problem, Cohorts, Tree, Tensor], None]) -> Advance:

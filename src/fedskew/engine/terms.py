@@ -29,6 +29,10 @@ class Logits:
     offset: Tensor  # (K, C)
     smoothing: Tensor  # (K,)
 
+    def part(self, some: slice) -> Logits:
+        """Those of some clients."""
+        return Logits(self.scale[some], self.offset[some], self.smoothing[some])
+
 
 @dataclass(frozen=True)
 class Contrast:
@@ -57,7 +61,7 @@ class Terms:
         d, z, c = self.drift, self.logits, self.contrast
         return Terms(
             d and Drift(d.pull[clients], tree.part(d.shift, clients) if d.shift else {}),
-            z and Logits(z.scale[clients], z.offset[clients], z.smoothing[clients]),
+            z and z.part(clients),
             c and Contrast(tree.part(c.previous, clients), c.mu[clients], c.temperature[clients]),
         )
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import threading
 from collections.abc import Iterator
-from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_EXCEPTION, wait
 from queue import SimpleQueue
 
 import torch
@@ -58,10 +58,7 @@ def local(problem: Problem, task: Task) -> Trained:
         finally:  # the thread may be given another client before it hears of an error
             spare.put(worker)
 
-    with (
-        threads.restored(),
-        ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(inside,)) as pool,
-    ):
+    with threads.pool(workers, inside) as pool:
         try:
             largest_first = cohort.mask.sum(dim=(1, 2)).argsort(descending=True, stable=True).tolist()
             futures = [pool.submit(client, k) for k in largest_first]

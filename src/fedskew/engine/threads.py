@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cache
 
@@ -13,8 +14,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 # Below this two threads gain nothing: on two cores a step of the digits MLP takes 1.3 times as long as with one.
 SMALL_STEP = 5e7  # floating-point operations
-# Of all clients in one operation: 100 clients of softmax regression (4.7e7) take 6.6 ms a round with two threads and
-# 12.7 with one; ten of the digits MLP (3.3e7) still take 1.3 times as long with two.
+# Of all clients in one operation; ten of the digits MLP (3.3e7) still take 1.3 times as long with two threads.
 SMALL_STACK = 4e7
 
 M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_THRESHOLD = -1, -2, -3  # of malloc.h
@@ -49,6 +49,28 @@ def restored() -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
+
+
+@contextmanager
+def pool(workers: int, inside: int = 1) -> Iterator[ThreadPoolExecutor]:
+    """So many threads, each of which may use `inside` threads in an operation."""
+    with restored(), ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(inside,)) as executor:
+        yield executor
+
+
+def shared_out(work: Callable[[slice], None], clients: int, workers: int) -> None:
+    """Give each of several threads its share of the clients.
+
+    They meet once, at the end. Threads that share out every operation meet thousands of times a round, and wait for the
+    system's scheduler each time when another process uses a core: softmax regression took thirty times as long.
+    """
+    if workers == 1:
+        return work(slice(0, clients))
+    ends = [clients * i // workers for i in range(workers + 1)]
+    with pool(workers) as executor:
+        for _ in executor.map(work, map(slice, ends[:-1], ends[1:])):
+            pass
+    return None
 
 
 @cache

@@ -16,10 +16,14 @@ class Outcome(Protocol):
 
     cell: Cell
     records: tuple[list[dict[str, Any]], ...]
+    decided: bool
 
     @property
     def accuracies(self) -> list[float]:
         """One a run."""
+
+    def so_far(self) -> tuple[int, list[float]]:
+        """Rounds trained, and one accuracy a run."""
 
     def record(self) -> dict[str, Any]:
         """The cell as JSON has it."""
@@ -55,14 +59,15 @@ def named(*keys: str) -> list[Column]:
     return [Column(k, headers.get(k, k), forms.get(k, ""), "left" if k in text else "right") for k in keys]
 
 
-def curves(outcomes: Outcomes, label: Callable[[Cell], str]) -> charts.Chart:
-    """Accuracy over rounds, the runs of a cell as a band."""
-    return charts.accuracy_curves(
+def curves(outcomes: Outcomes, label: Callable[[Cell], str], level: tuple[str, float] | None = None) -> charts.Chart:
+    """Accuracy over rounds, the runs of a cell as a band, and a dashed line."""
+    found = (
         {"run": label(o.cell), "round": r["round"], "accuracy": r["accuracy"]}
         for o in outcomes
         for rows in o.records
         for r in rows
     )
+    return charts.accuracy_curves(found, level=level)
 
 
 def spread(values: Iterable[float]) -> dict[str, float | None]:

@@ -2,15 +2,49 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+from fedskew.algorithms.method import Method
+from fedskew.errors import FedskewError
 from fedskew.run import Run
 
 if TYPE_CHECKING:  # a machine that only trains has no charts
     from fedskew.report.tables import Table
 
 Name = Literal["smoke", "quick", "full"]
+_OPTIONS = [key for key in Method.model_fields if key != "kind"]
+
+
+@dataclass(frozen=True)
+class Search:
+    """Successive halving (Jamieson and Talwalkar 2016): at every rung the best of the candidates go on, one in `keep`.
+
+    Candidates are scored on a validation split, never on the test set. Each is the spec of a run of full length,
+    stopped at a rung and gone on with if it is among the best.
+    """
+
+    candidates: tuple[Run, ...]
+    rungs: tuple[int, ...]  # rounds; the best at the last one is chosen
+    keep: int = 3
+
+    def __post_init__(self) -> None:
+        for run in self.candidates:
+            if not run.validation:
+                raise FedskewError("a candidate of a search is scored on a validation split; give it validation = 0.1")
+            if blind := [rung for rung in self.rungs if rung % run.eval_every and rung < run.rounds]:
+                raise FedskewError(f"round {blind[0]} is a rung but no evaluation: eval_every is {run.eval_every}")
+
+    def survivors(self, number: int) -> int:
+        """How many of so many go on."""
+        return -(-number // self.keep)
+
+    def chosen(self, run: Run, best: Run) -> Run:
+        """A run with the learning rate and the method of the best candidate; options of any method stay its own."""
+        own = {key: getattr(run.algorithm, key) for key in _OPTIONS if hasattr(run.algorithm, key)}
+        method = best.algorithm.model_copy(update={key: own[key] for key in own if hasattr(best.algorithm, key)})
+        return Run(**run.model_dump() | {"lr": best.lr, "algorithm": method})
 
 
 @dataclass(frozen=True)
@@ -22,6 +56,7 @@ class Cell:
     runs: tuple[Run, ...]
     paper: float | None  # a fraction; None where the paper gives a picture only
     after: tuple[Run, ...] = ()  # these begin with the last weights of `runs`, seed by seed, and the cell is theirs
+    search: Search | None = None  # decides the learning rate and the method of `runs` first
 
     @property
     def last(self) -> tuple[Run, ...]:
@@ -66,3 +101,28 @@ class Exhibit:
     def slug(self) -> str:
         """Its name as a file's."""
         return self.name.replace(" ", "")
+
+
+def kept(cells: Sequence[Cell], only: Sequence[str]) -> list[Cell]:
+    """The cells that no `key=value` excludes; a cell that has not that key in its setting stays."""
+    wanted = [text.partition("=")[::2] for text in only]
+    return [
+        cell
+        for cell in cells
+        if all(key not in cell.setting or _written(cell.setting[key]) == value for key, value in wanted)
+    ]
+
+
+def check_only(cells: Sequence[Cell], only: Sequence[str]) -> None:
+    """Refuse what is not `key=value`, or has a key that no cell has, or leaves no cell."""
+    keys = list(dict.fromkeys(key for cell in cells for key in cell.setting))
+    for text in only:
+        key, equals, _ = text.partition("=")
+        if not equals or key not in keys:
+            raise FedskewError(f"--only {text!r}: write KEY=VALUE, as in C=0.05, with a key of {', '.join(keys)}")
+    if not kept(cells, only):
+        raise FedskewError(f"--only {' --only '.join(only)}: no cell is left of {len(cells)}; change one of the values")
+
+
+def _written(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)

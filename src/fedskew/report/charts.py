@@ -23,10 +23,15 @@ WIDTH, HEIGHT = 480, 280
 PANEL, PANEL_HEIGHT = 220, 150  # one of several
 
 
-def accuracy_curves(records: Iterable[Record], *, runs: Sequence[str] = (), title: str = "") -> Chart:
-    """Test accuracy over rounds, a line a `run`; its seeds give their mean within their range."""
+def accuracy_curves(
+    records: Iterable[Record], *, runs: Sequence[str] = (), level: tuple[str, float] | None = None, title: str = ""
+) -> Chart:
+    """Test accuracy over rounds, a line a `run`; its seeds give their mean within their range.
+
+    `level` is the name and the height of a dashed line.
+    """
     points = ((r["run"], r["round"], r["accuracy"]) for r in records if r["accuracy"] is not None)
-    return curves(banded(points), y="test accuracy", percent=True, domain=(0, 1), runs=runs, title=title)
+    return curves(banded(points), y="test accuracy", percent=True, domain=(0, 1), runs=runs, level=level, title=title)
 
 
 def curves(
@@ -37,6 +42,7 @@ def curves(
     domain: tuple[float, float] | None = None,
     facet: str = "",
     runs: Sequence[str] = (),
+    level: tuple[str, float] | None = None,
     title: str = "",
     name: str = "curves",
     legend: bool = True,
@@ -69,7 +75,8 @@ def curves(
             ],
         )
     )
-    layers = alt.layer(band.properties(name="lines"), line, dots).encode(**shared)
+    drawn = (part.encode(**shared) for part in (band.properties(name="lines"), line, dots))
+    layers = alt.layer(*drawn, *_level(level))
     chart: Chart
     if facet:
         panels = [
@@ -175,22 +182,31 @@ def emd_accuracy(
         base.transform_filter("datum.emd < 1").mark_text(align="left", dx=9, dy=11).encode(text="run:N"),
         base.transform_filter("datum.emd >= 1").mark_text(align="right", dx=-9, dy=5).encode(text="run:N"),
     ]
-    if baseline is not None:
-        level = alt.Chart(alt.InlineData(values=[{"accuracy": baseline, "text": f"SGD {baseline:.1%}"}]))
-        layers += [
-            level.mark_rule(strokeDash=[5, 4], opacity=0.6).encode(y="accuracy:Q"),
-            level.mark_text(align="right", dx=-4, dy=-9).encode(y="accuracy:Q", x=alt.value("width"), text="text:N"),
-        ]
-    return _sized(alt.layer(*layers), title)
+    return _sized(alt.layer(*layers, *_level(None if baseline is None else ("SGD", baseline))), title)
 
 
 def against(
-    records: Iterable[Record], *, x: str, y: str = "test accuracy", percent: bool = True, title: str = ""
+    records: Iterable[Record],
+    *,
+    x: str,
+    y: str = "test accuracy",
+    percent: bool = True,
+    level: tuple[str, float] | None = None,
+    steps: Sequence[float] = (),
+    log: bool = False,
+    title: str = "",
 ) -> Chart:
-    """A value against a number `x`, a line a `run`, with bars from `low` to `high`."""
+    """A value against a number `x`, a line a `run`, with bars from `low` to `high`.
+
+    `steps` are all values of x, to be set side by side in this order; `level` is a dashed line, its name and height.
+    """
     values = finite(records, "value")
     form = "%" if percent else "~g"
-    base = alt.Chart(alt.InlineData(values=values)).encode(x=alt.X("x:Q", title=x), color=by_run(values, ()))
+    axis = alt.X("x:Q", title=x, scale=alt.Scale(type="log")) if log else alt.X("x:Q", title=x)
+    if steps:
+        values = [{**r, "x": f"{r['x']:g}"} for r in values]
+        axis = alt.X("x:O", title=x, scale=alt.Scale(domain=[f"{v:g}" for v in steps]), axis=alt.Axis(labelAngle=0))
+    base = alt.Chart(alt.InlineData(values=values)).encode(x=axis, color=by_run(values, ()))
     line = base.mark_line(strokeWidth=2).encode(
         y=alt.Y("value:Q", title=y, axis=alt.Axis(format=form), scale=alt.Scale(zero=False))
     )
@@ -198,12 +214,44 @@ def against(
         y="value:Q",
         tooltip=[
             alt.Tooltip("run:N"),
-            alt.Tooltip("x:Q", title=x),
+            alt.Tooltip("x:O" if steps else "x:Q", title=x),
             alt.Tooltip("value:Q", title=y, format=".3~%" if percent else ".3g"),
         ],
     )
     bars = base.mark_rule(strokeWidth=1.5).encode(y=alt.Y("low:Q"), y2="high:Q")
-    return _sized(alt.layer(line, bars, dots), title)
+    return _sized(alt.layer(line, bars, dots, *_level(level)), title)
+
+
+def sensitivity(records: Iterable[Record], *, title: str = "") -> Chart:
+    """Accuracy against `effective`, a dot a pair of `lr` (its size) and `run`, the best one crossed (Hsu, Figure 6)."""
+    values = finite(records, "accuracy")
+    base = alt.Chart(alt.InlineData(values=values)).encode(
+        x=alt.X("effective:Q", title="effective learning rate, lr / (1 - beta)", scale=alt.Scale(type="log")),
+        y=alt.Y("accuracy:Q", title="test accuracy", axis=alt.Axis(format="%"), scale=alt.Scale(zero=False)),
+    )
+    rates = sorted({r["lr"] for r in values})
+    sizes = alt.Scale(domain=[f"{lr:g}" for lr in rates], range=[40 + 50 * i for i in range(len(rates))])
+    dots = (
+        base.transform_calculate(rate="format(datum.lr, '~g')")
+        .mark_point(filled=True, opacity=0.75)
+        .encode(
+            color=by_run(values, ()),
+            size=alt.Size("rate:O", scale=sizes, legend=alt.Legend(title="lr", orient="right", columns=1)),
+            tooltip=[
+                alt.Tooltip("run:N"),
+                alt.Tooltip("lr:Q", format="~g"),
+                alt.Tooltip("effective:Q", format=".3~g"),
+                alt.Tooltip("accuracy:Q", format=".1%"),
+            ],
+        )
+    )
+    best = max(values, key=lambda r: r["accuracy"], default=None)
+    crossed = alt.Chart(alt.InlineData(values=[best] if best else []))
+    hairs = [
+        crossed.mark_rule(strokeDash=[3, 3]).encode(x="effective:Q"),
+        crossed.mark_rule(strokeDash=[3, 3]).encode(y="accuracy:Q"),
+    ]
+    return _sized(alt.layer(dots, *(hairs if best else [])), title)
 
 
 def boxes(records: Iterable[Record], *, y: str = "test accuracy", title: str = "") -> Chart:
@@ -223,6 +271,18 @@ def by_run(values: Sequence[Record], runs: Sequence[str], *, legend: bool = True
     colour = {name: PALETTE[i % len(PALETTE)] for i, name in enumerate(dict.fromkeys([*runs, *names]))}
     scale = alt.Scale(domain=names, range=[colour[name] for name in names])
     return alt.Color("run:N", sort=names, scale=scale, legend=alt.Legend() if legend else None)
+
+
+def _level(level: tuple[str, float] | None) -> list[alt.Chart]:
+    """A dashed line across the chart, with its name and its height."""
+    if level is None:
+        return []
+    name, height = level
+    line = alt.Chart(alt.InlineData(values=[{"level": height, "text": f"{name} {height:.1%}"}]))
+    return [
+        line.mark_rule(strokeDash=[5, 4], opacity=0.6).encode(y="level:Q"),
+        line.mark_text(align="right", dx=-4, dy=-9).encode(y="level:Q", x=alt.value("width"), text="text:N"),
+    ]
 
 
 def order(values: Iterable[Record], field: str) -> list[str]:

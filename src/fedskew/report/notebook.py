@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from functools import singledispatch
 from html import escape
 from typing import Any
 
@@ -21,18 +20,23 @@ from fedskew.store.entry import Records
 LAST_ROWS = 5
 
 
-@singledispatch
-def html(thing: object) -> str:
+def html(thing: Run | Entry | Records | Store) -> str:
     """The thing as a piece of HTML; a name in it is text."""
-    return f"<pre>{escape(repr(thing))}</pre>"
+    match thing:
+        case Run():
+            return _run(thing)
+        case Entry():
+            return _entry(thing)
+        case Records():
+            return _records(thing)
+        case Store():
+            return _store(thing)
 
 
-@html.register
 def _run(run: Run) -> str:
     return _facts("Run", _in_short(run.spec(), str(run.partition), str(run.algorithm)))
 
 
-@html.register
 def _entry(entry: Entry) -> str:
     status = f"{entry.status}: {entry.message}" if entry.message else entry.status
     accuracy = None if entry.accuracy is None else f"{entry.accuracy:.1%}"
@@ -41,7 +45,6 @@ def _entry(entry: Entry) -> str:
     return _facts(f"Run {entry.id}", about | _in_short(entry.spec, entry.partition, entry.algorithm))
 
 
-@html.register
 def _records(records: Records) -> str:
     if not records:
         return "<p>no rows yet</p>"
@@ -62,7 +65,6 @@ def _records(records: Records) -> str:
     return f"{pictures}<p>The last {min(LAST_ROWS, len(records))} of {len(records)} rows</p>{last}"
 
 
-@html.register
 def _store(store: Store) -> str:
     keys = ("id", "status", "round", "rounds", "accuracy", "data", "partition", "algorithm", "remedy", "name")
     rows = [{key: getattr(entry, key) for key in keys} for entry in store.runs()]

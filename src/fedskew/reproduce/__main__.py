@@ -1,6 +1,7 @@
-"""`python -m fedskew.reproduce`: train a paper's cells on a machine without the command line's packages, and pack them.
+r"""`python -m fedskew.reproduce`: train a paper's cells where the command line's packages are missing, and pack them.
 
-    python -m fedskew.reproduce zhao2018 table2 --data cifar10 --precision bf16 --seconds 500 --pack table2.zip
+    python -m fedskew.reproduce hsu2019 figure5 --data cifar10 --only C=0.05 --precision bf16 --seconds 500 \
+        --at-once 12 --pack figure5.zip --piece-mb 15 --most-mb 60
 
 goes on from `--unpack FILE` and the store, stops in time, and writes what `fedskew runs unpack` reads elsewhere.
 """
@@ -15,8 +16,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from fedskew.reproduce import cells
+from fedskew.papers.protocol import Cell, check_only, kept
+from fedskew.reproduce import cells, moved
 from fedskew.store import Store, archive
+
+MB = 1_000_000
 
 
 class _OutOfTime(Exception):
@@ -26,44 +30,77 @@ class _OutOfTime(Exception):
 def main() -> None:
     """Parse, train until the cells are done or the time is over, pack, print what there is."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("paper", help="zhao2018 or lahoti")
+    parser.add_argument("paper", help="zhao2018, lahoti or hsu2019")
     parser.add_argument("what", nargs="+", help="functions of the paper's file that give cells: table3, figure7, ...")
     parser.add_argument("--data", nargs="+", required=True, help="columns: mnist, cifar10, kws")
+    parser.add_argument("--only", nargs="*", default=[], help="only cells with it: C=0.05 E=1 alpha=0")
     parser.add_argument("--scale", default="full")
     parser.add_argument("--seeds", type=int)
+    parser.add_argument("--until", type=int, help="train no run past this round; it can go on later")
+    parser.add_argument("--search-only", action="store_true", help="choose learning rates, and train no chosen run")
     parser.add_argument("--precision", default="tf32")
     parser.add_argument("--at-once", type=int, help="runs that train together, at most: fewer are lost by a stop")
     parser.add_argument("--seconds", type=float, default=float("inf"))
+    parser.add_argument("--plan", action="store_true", help="say what is still to be trained, and train nothing")
     parser.add_argument("--unpack", nargs="*", default=[], type=Path)
     parser.add_argument("--pack", type=Path)
+    parser.add_argument("--piece-mb", type=float, help="cut the packed file into pieces of so many MB: FILE.1, FILE.2")
+    parser.add_argument("--most-mb", type=float, help="about this much in all: checkpoints beyond it stay behind")
     asked = parser.parse_args()
     until = time.monotonic() + asked.seconds
-    store, paper = Store(), importlib.import_module(f"fedskew.papers.{asked.paper}")
+    store, wanted = Store(), _wanted(asked)
     for file in asked.unpack:
         print(f"unpacked {len(archive.unpack(store, file))} runs of {file}", flush=True)
+    left = cells.cost(store, wanted, probe=asked.plan, until=asked.until, precision=asked.precision)
+    print(f"{len(wanted)} cells; to be trained: {left}", flush=True)
+    if not asked.plan:
+        how = {"at_once": asked.at_once, "precision": asked.precision, "checkpoint_seconds": float("inf")}
+        try:
+            cells.choose(store, wanted, _watching(until), **how)
+            if not asked.search_only:
+                cells.train(store, wanted, _watching(until), until=asked.until, **how)
+        except _OutOfTime:
+            print("out of time", flush=True)
+    _say(store, wanted)
+    if asked.pack:
+        sizes = [each and int(each * MB) for each in (asked.piece_mb, asked.most_mb)]
+        for file in moved.pack(store, wanted, asked.pack, *sizes):
+            print(f"packed {file}: {file.stat().st_size:,} bytes", flush=True)
+
+
+def _wanted(asked: Any) -> list[Cell]:
+    paper = importlib.import_module(f"fedskew.papers.{asked.paper}")
     scale = paper.SCALES[asked.scale]
     scale = replace(scale, seeds=asked.seeds) if asked.seeds else scale
-    wanted = [cell for name in asked.what for column in asked.data for cell in getattr(paper, name)(column, scale)]
+    found = [cell for name in asked.what for column in asked.data for cell in getattr(paper, name)(column, scale)]
+    check_only(found, asked.only)
+    return kept(found, asked.only)
 
+
+def _watching(until: float) -> cells.Watch:
     def watch(rows: Iterator[Any], rounds: int, label: str) -> Iterator[None]:
+        began = time.monotonic()
         print(f"{label}: {rounds} rounds", flush=True)
         for _ in rows:
             if time.monotonic() > until:
                 rows.close()  # type: ignore[attr-defined]  # saves where each run is
                 raise _OutOfTime
             yield
+        print(f"{label}: {time.monotonic() - began:.0f} s", flush=True)
 
-    try:
-        cells.train(
-            store, wanted, watch, at_once=asked.at_once, precision=asked.precision, checkpoint_seconds=float("inf")
-        )
-    except _OutOfTime:
-        print("out of time", flush=True)
+    return watch
+
+
+def _say(store: Store, wanted: list[Cell]) -> None:
+    """What the searches and the cells have come to."""
+    for text in moved.searched(store, wanted):
+        print(text, flush=True)
     for outcome in cells.outcomes(store, wanted):
-        print({key: value for key, value in outcome.record().items() if key != "runs"}, flush=True)
-    if asked.pack:
-        archive.pack(store, [entry.id for entry in store.runs()], asked.pack)
-        print(f"packed {asked.pack.stat().st_size:,} bytes", flush=True)
+        rounds, accuracies = outcome.so_far() if outcome.cell.runs else (0, [])
+        if accuracies:
+            run = outcome.cell.last[0]
+            found = ", ".join(f"{accuracy:.4f}" for accuracy in accuracies)
+            print(outcome.cell.setting, f"{run.algorithm}, lr {run.lr:g}, round {rounds}: {found}", flush=True)
 
 
 if __name__ == "__main__":

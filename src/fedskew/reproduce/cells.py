@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 import json
+import math
 import statistics
 import subprocess
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from fedskew import measure, sweep
-from fedskew.data import datasets
-from fedskew.engine.choose import many_of
-from fedskew.engine.problem import Task
-from fedskew.laboratory import Laboratory
-from fedskew.papers.protocol import Cell
+from fedskew.laboratory import find_device
+from fedskew.papers.protocol import Cell, Search
+from fedskew.reproduce import search
 from fedskew.run import Run
 from fedskew.store import Store
+from fedskew.sweep.estimate import seconds_a_round
 
+ABREAST = 20  # runs that are timed together, at most
 Watch = Callable[[Iterator[Any], int, str], Iterable[Any]]
 
 
@@ -31,6 +31,7 @@ class Outcome:
     cell: Cell
     ids: tuple[str, ...]
     records: tuple[list[dict[str, Any]], ...]
+    decided: bool = True  # its search, if it has one, is over: the cell's runs are the chosen ones
 
     @property
     def accuracies(self) -> list[float]:
@@ -40,6 +41,20 @@ class Outcome:
             for run, rows in zip(self.cell.last, self.records, strict=True)
             if rows and rows[-1]["round"] == run.rounds
         ]
+
+    def so_far(self) -> tuple[int, list[float]]:
+        """(rounds, one accuracy a run) of what there is: of whole runs or, without one, up to where all of them are.
+
+        A run that diverged is over, and counts with what its last weights are worth.
+        """
+        begun = [(run.rounds, rows) for run, rows in zip(self.cell.last, self.records, strict=True) if rows]
+        lost = [rows for _, rows in begun if _diverged(rows)]
+        alive = [(rounds, rows) for rounds, rows in begun if not _diverged(rows)]
+        shown = [rows for rounds, rows in alive if rows[-1]["round"] == rounds] or [rows for _, rows in alive]
+        at = min((rows[-1]["round"] for rows in shown), default=begun[0][0] if begun else 0)
+        found = [[r["accuracy"] for r in rows if r["accuracy"] is not None and r["round"] <= at] for rows in shown]
+        found += [[r["accuracy"] for r in rows if r["accuracy"] is not None][-1:] for rows in lost]
+        return at, [measure.settled(accuracies) for accuracies in found if accuracies]
 
     def record(self) -> dict[str, Any]:
         """The cell as the committed JSON has it."""
@@ -54,27 +69,57 @@ class Outcome:
         }
 
 
-def train(store: Store, cells: Sequence[Cell], watch: Watch, *, at_once: int | None = None, **how: Any) -> None:
-    """Train whatever of the cells the store has not; those that begin with other runs' weights come second.
+def train(
+    store: Store,
+    cells: Sequence[Cell],
+    watch: Watch,
+    *,
+    at_once: int | None = None,
+    until: int | None = None,
+    **how: Any,
+) -> None:
+    """Train whatever of the cells the store has not: searches first, runs that begin with other runs' weights last.
 
-    At most `at_once` runs train together, where that is given.
+    At most `at_once` runs train together, and none past round `until`, where those are given.
     """
-    for runs, label in ((_first(cells), "training"), (None, "training from pre-trained weights")):
-        wanted = [run for run in _second(store, cells) if run] if runs is None else runs
-        _, groups = sweep.plan(store, wanted, at_once)
-        for _ in watch(sweep.train(store, groups, **how), sum(group.left for group in groups), label):
-            pass
+    choose(store, cells, watch, at_once=at_once, **how)
+    ready = [found for cell in cells if (found := search.decided(store, cell))]
+    _go(store, _first(ready), watch, "training", at_once, until, how)
+    begun = [run for run in _second(store, ready) if run]
+    _go(store, begun, watch, "training from pre-trained weights", at_once, until, how)
+
+
+def choose(store: Store, cells: Sequence[Cell], watch: Watch, *, at_once: int | None = None, **how: Any) -> None:
+    """Bring every search of the cells to its end; candidates of one rung train together, those of all cells."""
+    for rung, candidates in search.steps(store, cells):
+        _go(store, candidates, watch, f"searching, {len(candidates)} candidates to round {rung}", at_once, rung, how)
+
+
+def _go(
+    store: Store,
+    runs: Sequence[Run],
+    watch: Watch,
+    label: str,
+    at_once: int | None,
+    until: int | None,
+    how: dict[str, Any],
+) -> None:
+    _, groups = sweep.plan(store, runs, at_once, until=until)
+    for _ in watch(sweep.train(store, groups, **how), sum(group.left for group in groups), label):
+        pass
 
 
 def outcomes(store: Store, cells: Sequence[Cell]) -> list[Outcome]:
-    """What the store knows of the cells; a run that it does not have gives no rows."""
+    """What the store knows of the cells; a run that it does not have, or that is not chosen yet, gives no rows."""
     found = []
-    for cell in cells:
-        ids = []
-        for run in _second(store, [cell]) if cell.after else cell.runs:
-            stored = store.same(run) if run else None
-            ids.append(stored.id if stored else "")
-        found.append(Outcome(cell, tuple(ids), tuple(store.records(id) if id else [] for id in ids)))
+    for asked in cells:
+        decided = search.decided(store, asked)
+        cell = decided or asked
+        runs: Sequence[Run | None] = _second(store, [cell]) if cell.after else cell.runs
+        stored = [store.same(run) if run and decided else None for run in runs]
+        ids = tuple(entry.id if entry else "" for entry in stored)
+        records = tuple(store.records(id) if id else [] for id in ids)
+        found.append(Outcome(cell, ids, records, decided is not None))
     return found
 
 
@@ -87,31 +132,50 @@ class Cost:
     seconds: float | None
 
 
-def cost(store: Store, cells: Sequence[Cell], *, probe: bool = True, **how: Any) -> Cost:
-    """Count what the store lacks and time two steps of each shape of run."""
-    left: dict[Run, int] = {}
-    later = [run for cell in cells for run in cell.after]
-    begun = [begun or run for begun, run in zip(_second(store, cells), later, strict=True)]
-    for run in [*_first(cells), *begun]:
-        stored = store.same(run)
-        if stored is None or not stored.over:
-            left[run] = run.rounds - (stored.round if stored else 0)
+def cost(store: Store, cells: Sequence[Cell], *, probe: bool = True, until: int | None = None, **how: Any) -> Cost:
+    """Count what the store lacks and time two steps, and an evaluation, of each shape of run."""
+    left = _left(store, cells, until)
     if not probe or not left:
         return Cost(len(left), sum(left.values()), None if left else 0.0)
-    a_round: dict[tuple[Any, ...], float] = {}
+    alike: dict[tuple[Any, ...], list[tuple[Run, int]]] = {}
+    for (run, _), rounds in left.items():
+        size = (run.algorithm.kind == "sgd", str(run.share), run.participation, run.cohort, run.validation)
+        shape = (*(str(getattr(run, key)) for key in sweep.SHAPE), *size, run.eval_every)
+        alike.setdefault(shape, []).append((run, rounds))
     total = 0.0
-    for run, rounds in left.items():
-        shape = (*(str(getattr(run, key)) for key in sweep.SHAPE), run.algorithm.kind == "sgd", str(run.share))
-        if shape not in a_round:
-            a_round[shape] = _seconds_a_round(run, **how)
-        total += rounds * a_round[shape] * (2 if run.divergence else 1)
+    abreast = ABREAST if find_device(how.get("device", "auto")).type == "cuda" else 1  # a CPU gains nothing by it
+    for runs in alike.values():
+        together = [run for run, _ in runs[:abreast]]
+        a_round = seconds_a_round(together, **how) / len(together)
+        total += sum(rounds * a_round * (2 if run.divergence else 1) for run, rounds in runs)
     return Cost(len(left), sum(left.values()), total)
+
+
+def _left(store: Store, cells: Sequence[Cell], until: int | None) -> dict[tuple[Run, Search | None], int]:
+    """Rounds still to be trained of every run; one that waits for its search is known by the two of them."""
+    left: dict[tuple[Run, Search | None], int] = {}
+    for each in search.searches(cells):
+        for run, rounds in search.left(store, each).items():
+            left[run, None] = max(rounds, left.get((run, None), 0))
+    for cell in cells:
+        found = search.decided(store, cell)
+        if found is None:
+            left |= {(run, cell.search): min(run.rounds, until or run.rounds) for run in (*cell.runs, *cell.after)}
+            continue
+        begun = [begun or run for begun, run in zip(_second(store, [found]), found.after, strict=True)]
+        for run in (*found.runs, *begun):
+            stored = store.same(run)
+            rounds = min(run.rounds, until or run.rounds) - (stored.round if stored else 0)
+            if rounds > 0 and not (stored and stored.over):
+                left[run, None] = rounds
+    return left
 
 
 def about(store: Store, cells: Sequence[Cell], command: str, seconds: float) -> dict[str, Any]:
     """What stands behind the numbers: the command, where and with what runs were trained, and how long that took."""
     ids = [id for outcome in outcomes(store, cells) for id in outcome.ids if id]
-    entries = [store.find(id) for id in dict.fromkeys(ids)]
+    tried = [found.id for each in search.searches(cells) for run in each.candidates if (found := store.same(run))]
+    entries = [store.find(id) for id in dict.fromkeys([*ids, *tried])]
     environments = {json.dumps(entry.environment, sort_keys=True) for entry in entries}
     return {
         "command": command,
@@ -119,10 +183,16 @@ def about(store: Store, cells: Sequence[Cell], command: str, seconds: float) -> 
         "commit": _commit(),
         "trained": [json.loads(text) for text in sorted(environments)],
         "runs": len(entries),
+        "candidates": len(set(tried)),  # of these, runs of searches for learning rates
         "seeds": sorted({entry.spec["seed"] for entry in entries}),
         "training_seconds": round(sum(row["seconds"] for entry in entries for row in store.records(entry.id)), 1),
         "command_seconds": round(seconds, 1),
     }
+
+
+def _diverged(rows: Sequence[dict[str, Any]]) -> bool:
+    loss = rows[-1]["loss"]
+    return loss is not None and not math.isfinite(loss)
 
 
 def _commit() -> str | None:
@@ -131,28 +201,6 @@ def _commit() -> str | None:
         ["git", "-C", str(Path(__file__).parent), "rev-parse", "--short", "HEAD"], capture_output=True, text=True
     )
     return done.stdout.strip() or None
-
-
-def _seconds_a_round(run: Run, device: str = "auto", engine: Any = None, precision: Any = None) -> float:
-    """From two steps of the first round, after two that compile and warm caches."""
-    lab = Laboratory.of(run, datasets.load(run.data), device, engine or "auto", precision or "tf32")
-    many = many_of(lab.problem, engine or "auto")
-    _, cohort = lab.prepared(1)
-    steps = cohort.index.shape[1]
-    few = min(2, steps)
-    short = replace(
-        cohort,
-        index=cohort.index[:, :few],
-        mask=cohort.mask[:, :few],
-        draws=None if cohort.draws is None else cohort.draws[:, :few],
-    )
-    times = []
-    for _ in range(2):
-        began = time.perf_counter()
-        (trained,) = many([Task(*lab.initial, short)])
-        float(trained.loss.sum())  # waits for a GPU
-        times.append(time.perf_counter() - began)
-    return times[-1] / few * steps
 
 
 def _first(cells: Sequence[Cell]) -> list[Run]:

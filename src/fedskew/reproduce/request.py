@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from fedskew.errors import FedskewError
-from fedskew.papers.protocol import Cell, Exhibit, Scale
+from fedskew.papers.protocol import Cell, Exhibit, Scale, check_only, kept
 from fedskew.report import files, page
 from fedskew.reproduce.cells import outcomes
 from fedskew.store import Store
 
-PAPERS = ("zhao2018", "lahoti")
+PAPERS = ("zhao2018", "lahoti", "hsu2019")
 
 
 @dataclass(frozen=True)
@@ -26,9 +26,19 @@ class Request:
     names: tuple[str, ...]  # "table 3"
     data: tuple[str, ...]
     scale: Scale
+    only: tuple[str, ...] = ()  # "C=0.05": cells that say otherwise are left out
 
     @classmethod
-    def of(cls, paper: str, names: Sequence[str], data: str | None, scale: str, seeds: int | None) -> Request:
+    def of(
+        cls,
+        paper: str,
+        names: Sequence[str],
+        data: str | None,
+        scale: str,
+        seeds: int | None,
+        only: Sequence[str] = (),
+        splits: Path | None = None,
+    ) -> Request:
         """Checked; nothing named means everything the paper has."""
         if paper not in PAPERS:
             raise FedskewError(f"paper {paper!r} is not known: choose one of {', '.join(PAPERS)}")
@@ -41,7 +51,16 @@ class Request:
             raise FedskewError(f"{paper} has no data {data!r}: choose one of {', '.join(cells.COLUMNS)}")
         wanted = tuple(names) or tuple(exhibits.EXHIBITS)
         chosen = cells.SCALES[scale]
-        return cls(paper, wanted, (data,) if data else cells.COLUMNS, replace(chosen, seeds=seeds) if seeds else chosen)
+        changes: dict[str, Any] = {"seeds": seeds} if seeds else {}
+        if splits is not None:
+            if not hasattr(chosen, "splits"):
+                raise FedskewError(f"--splits goes with hsu2019, whose populations were released; {paper} has none")
+            changes["splits"] = str(splits)
+        columns = (data,) if data else cells.COLUMNS
+        request = cls(paper, wanted, columns, replace(chosen, **changes), tuple(only))
+        if only:
+            check_only(replace(request, only=()).cells(), only)
+        return request
 
     def cells(self, *names: str) -> list[Cell]:
         """The cells that these exhibits need (all that are asked for, if none is named), each once."""
@@ -50,7 +69,7 @@ class Request:
         for name in names or self.names:
             make, _ = exhibits.EXHIBITS[name]
             for column in self.columns(name):
-                for cell in make(column, self.scale):
+                for cell in kept(make(column, self.scale), self.only):
                     found.setdefault((cell.where, str(cell.setting)), cell)
         return list(found.values())
 

@@ -1,10 +1,15 @@
-"""Runs in one file, to be moved to another machine: specs, rows and, of runs that are not over, their checkpoint."""
+"""Runs in one file, to be moved to another machine: specs, rows and, of runs that are not over, their checkpoint.
+
+Where only small files can be moved it is cut: FILE.1, FILE.2, ... are FILE, one after another.
+"""
 
 from __future__ import annotations
 
+import io
+import itertools
 import json
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,14 +28,19 @@ _COLUMNS = (
 )
 
 
-def pack(store: Store, ids: Sequence[str], path: Path, *, weights: bool = False) -> list[str]:
-    """Write the runs to a .zip; with `weights`, the last checkpoint of finished runs too. Gives their whole ids."""
+def pack(
+    store: Store, ids: Sequence[str], path: Path, *, weights: bool = False, bare: Collection[str] = ()
+) -> list[str]:
+    """Write the runs to a .zip; with `weights`, the last checkpoint of finished runs too. Gives their whole ids.
+
+    Runs of `bare` go without a checkpoint: who trains one of them further begins it again.
+    """
     entries = [store.find(id) for id in dict.fromkeys(ids)]
     try:
         with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
             listed = []
             for entry in entries:
-                kept = store.checkpoints(entry.id)[:1] if weights or not entry.over else []
+                kept = store.checkpoints(entry.id)[:1] if weights or not (entry.over or entry.id in bare) else []
                 for checkpoint in kept:
                     archive.write(store.folder / checkpoint["file"], checkpoint["file"], zipfile.ZIP_STORED)
                 run = {key: getattr(entry, key) for key in _COLUMNS}
@@ -41,10 +51,30 @@ def pack(store: Store, ids: Sequence[str], path: Path, *, weights: bool = False)
     return [entry.id for entry in entries]
 
 
+def cut(path: Path, size: int) -> list[Path]:
+    """Cut a file into pieces of at most so many bytes; what `unpack` is given is still its name."""
+    data = path.read_bytes()
+    if len(data) <= size:
+        return [path]
+    starts = range(0, len(data), size)
+    pieces = [path.with_name(f"{path.name}.{i}") for i in range(1, len(starts) + 1)]
+    for piece, start in zip(pieces, starts, strict=True):
+        piece.write_bytes(data[start : start + size])
+    path.unlink()
+    return pieces
+
+
+def _whole(path: Path) -> Path | io.BytesIO:
+    """The file, or its pieces put together."""
+    named = (path.with_name(f"{path.name}.{i}") for i in itertools.count(1))
+    pieces = [] if path.exists() else list(itertools.takewhile(Path.exists, named))
+    return io.BytesIO(b"".join(piece.read_bytes() for piece in pieces)) if pieces else path
+
+
 def unpack(store: Store, path: Path) -> list[str]:
     """Add the runs of a .zip; one that the store has got further with stays as it is. Gives the ids that were added."""
     try:
-        with zipfile.ZipFile(path) as archive:
+        with zipfile.ZipFile(_whole(path)) as archive:
             document = json.loads(archive.read(LIST))
             if document["format"] != FORMAT:
                 raise FedskewError(f"{path} has format {document['format']}, this fedskew reads {FORMAT}; update it")

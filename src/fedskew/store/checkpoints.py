@@ -45,9 +45,12 @@ def unpack(data: bytes) -> State:
     return {tree: {leaf: leaves[f"{tree}/{leaf}"] for leaf in names} for tree, names in layout}
 
 
-def write(folder: Path, round: int, state: State) -> tuple[str, int]:
-    """Write to a temporary file, fsync, rename, fsync the folder; the file's sha256 and size."""
-    data = pack(state)
+def write(folder: Path, round: int, state: State | bytes) -> tuple[str, int]:
+    """Write the state (or what `pack` made of it) to a temporary file, fsync, rename, fsync the folder.
+
+    Gives the file's sha256 and size.
+    """
+    data = state if isinstance(state, bytes) else pack(state)
     path = folder / checkpoint_name(round)
     part = path.with_suffix(".tmp")
     try:

@@ -40,6 +40,26 @@ def newest(db: sqlite3.Connection, run: str, folder: Path) -> tuple[int, State |
 
 
 @dataclass
+class Cadence:
+    """When a checkpoint is due: every so many seconds, and never for more than a twentieth of the time."""
+
+    every: float  # seconds between checkpoints; 0: after every round
+    beside: int = 1  # runs that train together and write checkpoints of their own
+    saved_at: float = field(default_factory=time.monotonic)
+    cost: float = 0.0  # seconds the last checkpoint took
+
+    def due(self) -> bool:
+        """It is time for one."""
+        waited = time.monotonic() - self.saved_at
+        return self.every == 0 or waited >= max(self.every, SHARE * self.cost * self.beside)
+
+    def saved(self, began: float) -> None:
+        """One that began then is done."""
+        self.saved_at = time.monotonic()
+        self.cost = self.saved_at - began
+
+
+@dataclass
 class Recording:
     """The writing end of one run."""
 
@@ -53,8 +73,9 @@ class Recording:
     ended: bool = False
     last: Row | None = None
     saved: int = -1  # the round of the last checkpoint
-    saved_at: float = field(default_factory=time.monotonic)
-    cost: float = 0.0  # seconds the last checkpoint took
+
+    def __post_init__(self) -> None:
+        self.cadence = Cadence(self.every, self.beside)
 
     def begin(self, round: int) -> None:
         """Forget what lies beyond the round that training goes on from."""
@@ -73,18 +94,27 @@ class Recording:
             with transaction(self.db):
                 self._keep(row)
             if row.diverged:
-                self.end("diverged", f"the training loss was {row.loss} in round {row.round}; lower lr")
+                self._diverge(row)
             elif row.round == self.rounds:
                 self.checkpoint(row, "finished", "")
-            elif self.every == 0 or time.monotonic() - self.saved_at >= max(
-                self.every, SHARE * self.cost * self.beside
-            ):
+            elif self.cadence.due():
                 self.checkpoint(row)
 
-    def checkpoint(self, row: Row, status: str | None = None, message: str = "") -> None:
+    def receive(self, row: Row, packed: bytes) -> None:
+        """Keep a row that was trained elsewhere, with its state where a checkpoint was due there."""
+        with explained(self.path):
+            if packed:
+                self.checkpoint(row, "finished" if row.round == self.rounds else None, state=packed)
+                return
+            with transaction(self.db):
+                self._keep(row)
+            if row.diverged:
+                self._diverge(row)
+
+    def checkpoint(self, row: Row, status: str | None = None, message: str = "", *, state: bytes | None = None) -> None:
         """The file first, then in one transaction the line that vouches for it, its row and the run's new status."""
         began = time.monotonic()
-        sha256, size = checkpoints.write(self.folder, row.round, row.state)
+        sha256, size = checkpoints.write(self.folder, row.round, row.state if state is None else state)
         with transaction(self.db, durable=True):
             self._keep(row)
             self.db.execute(
@@ -100,14 +130,26 @@ class Recording:
                 self._set(status, message)
         self.ended = status is not None
         self._sweep()
-        self.saved, self.saved_at = row.round, time.monotonic()
-        self.cost = self.saved_at - began
+        self.saved = row.round
+        self.cadence.saved(began)
 
     def end(self, status: str, message: str) -> None:
         """Write down how the run ended."""
         with transaction(self.db, durable=True):
             self._set(status, message)
         self.ended = True
+
+    def leave(self, began: int) -> None:
+        """There is no further row: the end, or the round that the run was to be brought to."""
+        if self.ended:
+            return
+        reached = began if self.last is None else self.last.round
+        if reached >= self.rounds:  # interrupted between its last row and the word "finished"
+            self.end("finished", "")
+        elif self.last is not None and reached > self.saved:
+            self.checkpoint(self.last, "interrupted")
+        else:
+            self.end("interrupted", "")
 
     def stop(self, reason: BaseException) -> None:
         """Save what can be saved; whatever cannot be is trained again on resume."""
@@ -121,6 +163,9 @@ class Recording:
         with suppress(sqlite3.Error):
             if not self.ended:
                 self.end(status, message)
+
+    def _diverge(self, row: Row) -> None:
+        self.end("diverged", f"the training loss was {row.loss} in round {row.round}; lower lr")
 
     def _keep(self, row: Row) -> None:
         self.db.execute(
@@ -140,19 +185,23 @@ class Recording:
         checkpoints.keep(self.folder, {round for (round,) in kept})
 
 
+def begin(recordings: Sequence[Recording], beginnings: Sequence[Beginning]) -> None:
+    """Every run at its beginning."""
+    for recording, at in zip(recordings, beginnings, strict=True):
+        recording.begin(-1 if at.state is None else at.first_round - 1)  # from the start: row 0 is made again, too
+
+
 def record(
     recordings: Sequence[Recording], runs: Sequence[Run], data: Dataset, how: How, beginnings: Sequence[Beginning]
 ) -> Generator[tuple[int, Row], None, None]:
     """Train runs of one shape together, each from its beginning to its end; rows are kept, then given."""
-    for recording, at in zip(recordings, beginnings, strict=True):
-        recording.begin(-1 if at.state is None else at.first_round - 1)  # from the start: row 0 is made again, too
+    begin(recordings, beginnings)
     try:
         for i, row in train_together(runs, data=data, **vars(how), beginnings=beginnings):
             recordings[i].append(row)
             yield i, row
-        for recording in recordings:
-            if not recording.ended:  # interrupted between its last row and the word "finished"
-                recording.end("finished", "")
+        for recording, at in zip(recordings, beginnings, strict=True):
+            recording.leave(at.first_round - 1)
     except BaseException as e:
         for recording in recordings:
             recording.stop(e)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import logging
 import os
 import secrets
 import shutil
 from collections.abc import Generator, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,8 +24,6 @@ if TYPE_CHECKING:  # torch is imported by the methods that train, so that readin
     from fedskew.engine.choose import Engine, Precision
     from fedskew.experiment import Row, Run
     from fedskew.store.checkpoints import State
-
-log = logging.getLogger("fedskew.store")
 
 
 class Store(Shown):
@@ -51,11 +48,21 @@ class Store(Shown):
 
     def same(self, run: Run) -> Entry | None:
         """A stored run with this spec (its name aside): a finished one if there is, else the one that got furthest."""
-        wanted = run.spec() | {"name": ""}
-        told = (run.data, str(run.partition), str(run.algorithm), str(run.rounds))
-        alike = self._entries(f"{QUERY} WHERE data = ? AND partition = ? AND algorithm = ? AND rounds = ?", *told)
-        found = [e for e in alike if type(run)(**e.spec).spec() | {"name": ""} == wanted]
-        return max(found, key=lambda e: (e.over, e.round), default=None)
+        return self.alike([run])[0]
+
+    def alike(self, runs: Sequence[Run]) -> list[Entry | None]:
+        """`same` of each of many runs, with every stored run looked at once."""
+        found: dict[str, Entry] = {}
+        only = runs[0].spec() if len(runs) == 1 else {}
+        simple = {k: v for k, v in only.items() if k != "name" and not isinstance(v, dict)}
+        for data, partition, algorithm, rounds in dict.fromkeys(map(_told, runs)):
+            told = (data, partition, algorithm, str(rounds))
+            for e in self._entries(f"{QUERY} WHERE data = ? AND partition = ? AND algorithm = ? AND rounds = ?", *told):
+                if any(e.spec.get(k, v) != v for k, v in simple.items()):
+                    continue  # a glance saves making it a run
+                key = _nameless(type(runs[0])(**e.spec))  # a key that is younger than the stored run has its default
+                found[key] = max(found.get(key, e), e, key=lambda e: (e.over, e.round))
+        return [found.get(_nameless(run)) for run in runs]
 
     def records(self, id: str, *, after: int = -1) -> Records:
         """The rows of a run after a round, as `Row.record` made them."""
@@ -96,21 +103,31 @@ class Store(Shown):
 
     def create(self, run: Run, data: Dataset | None = None) -> str:
         """Write the run down and give its id; nothing is trained yet."""
+        return self.create_all([run], data)[0]
+
+    def create_all(self, runs: Sequence[Run], data: Dataset | None = None) -> list[str]:
+        """Write runs down and give their ids: all of them, or none where one cannot be trained."""
         from fedskew.store import origin, start
 
-        prints = json.dumps(origin.fingerprint(run, origin.loaded(run, data), start.read(run.start, self)))
-        spec = json.dumps(run.spec())
+        loaded: dict[str, Dataset] = {} if data is None else {run.data: data for run in runs}
+        prints = []
+        for run in runs:
+            if run.data not in loaded:
+                loaded[run.data] = origin.loaded(run, None)
+            prints.append(origin.fingerprint(run, loaded[run.data], start.read(run.start, self)))
+        ids: list[str] = []
         with database.writing(self.path) as db, database.transaction(db, durable=True):
-            while True:
-                id = secrets.token_hex(4)
-                if not db.execute("SELECT 1 FROM runs WHERE id = ?", (id,)).fetchone():
-                    break
-            described = (run.data, str(run.partition), str(run.algorithm), run.rounds)
-            db.execute(
-                "INSERT INTO runs VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, '{}', 'running', '', NULL)",
-                (id, run.name, now(), *described, spec, prints),
-            )
-        return id
+            for run, printed in zip(runs, prints, strict=True):
+                while True:
+                    id = secrets.token_hex(4)
+                    if not db.execute("SELECT 1 FROM runs WHERE id = ?", (id,)).fetchone():
+                        break
+                db.execute(
+                    "INSERT INTO runs VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, '{}', 'running', '', NULL)",
+                    (id, run.name, now(), *_told(run), json.dumps(run.spec()), json.dumps(printed)),
+                )
+                ids.append(id)
+        return ids
 
     def check(self, id: str, run: Run) -> None:
         """Refuse a run that is not the stored one; its name may differ."""
@@ -139,44 +156,24 @@ class Store(Shown):
         engine: Engine | None = None,
         precision: Precision | None = None,
         checkpoint_seconds: float = 5.0,
+        until: int | None = None,
     ) -> Generator[tuple[str, Row], None, None]:
         """Train runs of one shape to their end as one computation, each from where it stands; gives (id, row).
 
+        With `until` they stop after that round, to go on another time: they are then interrupted, not finished.
         Resumed runs keep the engine and the precision that the first of them was started with unless others are given.
         """
-        from fedskew.experiment import Beginning, Run
-        from fedskew.store import origin, start
-        from fedskew.store.recording import Recording, newest, record
+        from fedskew.store.hold import take
+        from fedskew.store.recording import record
 
-        with ExitStack() as held:
-            for id in sorted({self.find(id).id for id in ids}):  # in one order, so that no two wait for each other
-                held.enter_context(self.alone(id))
-            entries = [e for e in map(self.find, ids) if not e.over]  # found again: they may have ended while we waited
-            if not entries:
+        with take(self, ids, checkpoint_seconds, until) as held:
+            if not held.runs:
                 return
-            db = held.enter_context(database.writing(self.path))
-            runs = [Run(**entry.spec) for entry in entries]
-            data = origin.loaded(runs[0], data)
-            before = entries[0].environment
-            how = origin.How(
-                device, engine or before.get("engine", "auto"), precision or before.get("precision", "tf32")
-            )
-            here = origin.environment(how)
-            recordings, beginnings = [], []
-            for entry, run in zip(entries, runs, strict=True):
-                home = self._home(entry.id)
-                round, state = newest(db, entry.id, home)
-                initial = start.read(run.start, self) if state is None else None
-                beginnings.append(Beginning(initial, state, round + 1))
-                _same_data(entry, run, origin.fingerprint(run, data, initial))
-                _same_place(entry, here)
-                recordings.append(Recording(db, self.path, entry.id, home, run.rounds, checkpoint_seconds, len(runs)))
-            with database.transaction(db):
-                db.executemany(
-                    "UPDATE runs SET environment = ? WHERE id = ?", [(json.dumps(here), e.id) for e in entries]
-                )
-            for i, row in record(recordings, runs, data, how, beginnings):
-                yield entries[i].id, row
+            how = held.how(device, engine, precision)
+            data = held.checked(data)
+            held.place(how)
+            for i, row in record(held.recordings, held.runs, data, how, held.beginnings):
+                yield held.ids[i], row
 
     def delete(self, id: str) -> None:
         """Remove a run, its rows and its checkpoints; refused while it is being trained."""
@@ -233,15 +230,10 @@ class Store(Shown):
             return True
 
 
-def _same_data(entry: Entry, run: Run, found: dict[str, str]) -> None:
-    if changed := differences({key: entry.fingerprint.get(key) for key in found}, found):
-        raise FedskewError(
-            f"run {entry.id} ({run.data}, {run.partition}): {' and '.join(changed)} changed since its start; "
-            "bring the old files back or start a new run"
-        )
+def _told(run: Run) -> tuple[str, str, str, int]:
+    """What the table of runs says of a run, and finds it by."""
+    return run.data, str(run.partition), str(run.algorithm), run.rounds
 
 
-def _same_place(entry: Entry, here: dict[str, str | int]) -> None:
-    if entry.round and (changed := differences(entry.environment, here)):
-        listed = ", ".join(f"{key} {a} -> {b}" for key, (a, b) in changed.items())
-        log.warning("run %s goes on elsewhere (%s): its numbers may differ in the last digits", entry.id, listed)
+def _nameless(run: Run) -> str:
+    return json.dumps(run.spec() | {"name": ""}, sort_keys=True)

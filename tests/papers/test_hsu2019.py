@@ -1,0 +1,181 @@
+"""Hsu et al.: the grid is the paper's, searches never see the test set, and what is shown is what was trained."""
+
+import json
+import shlex
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from fedskew import Store, load, rng
+from fedskew.cli.train import _NOT_THE_RUNS
+from fedskew.errors import FedskewError
+from fedskew.papers import hsu2019, hsu2019_exhibits
+from fedskew.papers.protocol import kept
+from fedskew.reproduce import cells
+from fedskew.reproduce.cells import Outcome
+from fedskew.reproduce.request import Request
+from fedskew.run import Run
+
+FULL = hsu2019.SCALES["full"]
+
+
+def test_the_recipe_is_the_papers():
+    asked = hsu2019.figure5("cifar10", FULL)
+    assert len(asked) == 4 * 2 * 8 * 2
+    runs = [run for cell in asked for run in cell.runs]
+    assert {(r.batch, r.weight_decay, r.lr_decay, r.rounds, r.partition.clients) for r in runs} == {
+        (64, 0.004, 1.0, 10_000, 100)
+    }
+    assert {r.lr_of(10_000) == r.lr for r in runs} == {True}
+    assert {r.participation for r in runs} == {0.05, 0.1, 0.2, 0.4}
+    assert {r.epochs for r in runs} == {1, 5}
+    assert {r.partition.alpha for r in runs} == {0, 0.05, 0.1, 0.2, 0.5, 1, 10, 100}
+    assert {len({r.seed for r in cell.runs}) for cell in asked} == {5}
+    every = {(cell.setting["lr"], cell.setting["beta"]) for cell in hsu2019.figure6("cifar10", FULL)}
+    assert len(every) == 8 * 6
+    assert max(every) == (0.3, 0.997)
+    assert len(hsu2019.figure4("cifar10", FULL)) == 2 * 2 * 8 * 8
+
+
+@pytest.mark.parametrize("scale", ["smoke", "quick", "full"])
+def test_searches_are_of_the_grid_and_never_see_the_test_set(scale):
+    grid = hsu2019.SCALES[scale]
+    makers = (hsu2019.figure2, hsu2019.figure3, hsu2019.figure5, hsu2019.remedies)
+    asked = [cell for make in makers for cell in make("cifar10", grid)]
+    for cell in asked:
+        assert all(run.validation == 0 for run in cell.runs)
+        if cell.search:
+            assert all(run.validation == 0.1 for run in cell.search.candidates)
+            assert len(set(cell.search.candidates)) == len(cell.search.candidates) > 0
+            assert list(cell.search.rungs) == sorted(set(cell.search.rungs))
+            assert cell.search.rungs[-1] <= cell.search.candidates[0].rounds
+            assert all(run.lr in grid.rates for run in cell.search.candidates)
+    fedavg, fedavgm = (
+        {c.search for c in asked if c.setting.get("algorithm") == name and c.setting.get("alpha") == 0 and c.search}
+        for name in ("FedAvg", "FedAvgM")
+    )
+    for a in fedavg:  # trained once: momentum 0 is FedAvg
+        assert any(set(a.candidates) <= set(b.candidates) for b in fedavgm)
+
+
+def test_four_alphas_are_searched_and_each_stands_for_its_neighbours():
+    asked = kept(hsu2019.figure5("cifar10", FULL), ["C=0.05", "E=1", "algorithm=FedAvgM"])
+    assert [cell.setting["alpha"] for cell in asked] == list(hsu2019.ALPHAS)
+    assert len({cell.search for cell in asked}) == 4
+    for cell in asked:
+        assert {run.partition.alpha for run in cell.search.candidates} == {cell.setting["searched_at"]}
+    pairs = [(run.lr, getattr(run.algorithm, "beta", 0)) for run in asked[0].search.candidates]
+    assert all(0.99e-3 < lr / (1 - beta) < 1.01 for lr, beta in pairs)
+    assert {(0.0003, 0.97), (0.0001, 0.99), (0.01, 0.0)} <= set(pairs)
+
+
+def test_published_numbers_stand_where_the_text_gives_them():
+    asked = hsu2019.figure5("cifar10", FULL)
+    given = {(c.setting["alpha"], c.setting["C"], c.setting["E"], c.setting["algorithm"]): c.paper for c in asked}
+    assert {key for key, paper in given.items() if paper} == {
+        (0.0, 0.05, 1, "FedAvg"),
+        *((alpha, 0.05, 1, "FedAvgM") for alpha in hsu2019.ALPHAS),
+    }
+    assert given[0.0, 0.05, 1, "FedAvg"] == 0.35
+    assert given[10.0, 0.05, 1, "FedAvgM"] == 0.75
+    for scale in ("smoke", "quick"):  # another data set: nothing was published
+        grid = hsu2019.SCALES[scale]
+        shown = hsu2019.figure5("cifar10", grid) + hsu2019.figure3("cifar10", grid)
+        assert {cell.paper for cell in shown} == {None}
+
+
+def test_released_splits_are_used_by_their_names_and_not_searched_on(tmp_path):
+    """Candidates keep a validation split aside, which a file of all examples cannot."""
+    labels = load("digits").y
+    for alpha in hsu2019.SCALES["smoke"].alphas:
+        users = rng.stream(0, "users").integers(0, 100, len(labels))
+        users[:100] = np.arange(100)
+        lines = [f"{user},{i},{label}" for i, (user, label) in enumerate(zip(users, labels, strict=True))]
+        (tmp_path / f"federated_train_alpha_{alpha:.2f}.csv").write_text("\n".join(["user_id,image_id,class", *lines]))
+    grid = replace(hsu2019.SCALES["smoke"], splits=str(tmp_path))
+    asked = hsu2019.figure5("cifar10", grid)[:1]
+    assert asked[0].runs[0].partition.kind == "file"
+    assert {run.partition.kind for run in asked[0].search.candidates} == {"dirichlet"}
+    store = Store()
+    cells.train(store, asked, lambda rows, rounds, label: rows)
+    (found,) = cells.outcomes(store, asked)
+    assert len(found.accuracies) == 1
+    with pytest.raises(FedskewError, match=r"0 files are named \*alpha_0.05.csv"):
+        hsu2019.runs(grid, 0.05, 0.05, 1)
+    with pytest.raises(FedskewError, match="--splits goes with hsu2019"):
+        Request.of("zhao2018", [], None, "smoke", None, splits=tmp_path)
+
+
+def test_only_some_cells():
+    request = Request.of("hsu2019", ["figure 5", "figure 3"], None, "full", 3, ["C=0.05", "E=1", "alpha=0"])
+    assert [cell.setting["algorithm"] for cell in request.cells("figure 5")] == ["FedAvg", "FedAvgM"]
+    assert {len(cell.runs) for cell in request.cells()} == {3}
+    assert [c.setting["algorithm"] for c in request.cells("figure 3")] == ["FedAvg", "centralised SGD"]  # has no alpha
+    everything = Request.of("hsu2019", [], None, "smoke", None, ["C=0.05"])  # Figure 1's cells have no C
+    assert {name: bool(everything.cells(name)) for name in everything.names} == dict.fromkeys(everything.names, True)
+    for only, says in (
+        ("C", "write KEY=VALUE"),
+        ("lambda=3", "a key of alpha, C, E"),
+        ("C=3", "no cell is left of 128"),
+    ):
+        with pytest.raises(FedskewError, match=says):
+            Request.of("hsu2019", ["figure 5"], None, "full", None, [only])
+
+
+def rows_of(*accuracies, rounds):
+    return [
+        {"round": (i + 1) * rounds // len(accuracies), "accuracy": a, "loss": 1.0} for i, a in enumerate(accuracies)
+    ]
+
+
+def test_figure5_is_the_agreed_json_and_says_how_far_it_got():
+    cell = replace(hsu2019.figure5("cifar10", replace(FULL, seeds=2))[1], search=None)
+    cell = replace(
+        cell, runs=tuple(Run(**r.model_dump() | {"lr": 3e-4, "algorithm": "fedavgm:0.97"}) for r in cell.runs)
+    )
+    done = Outcome(cell, ("a", "b"), (rows_of(0.7, rounds=10_000), rows_of(0.8, rounds=10_000)))
+    begun = Outcome(cell, ("a", "b"), (rows_of(0.5, rounds=400), rows_of(0.6, 0.7, rounds=800)))
+    shown = hsu2019_exhibits.exhibit_figure5([done, begun])
+    keys = {"alpha", "C", "E", "algorithm", "beta", "lr", "rounds", "accuracy", "std", "seeds", "paper"}
+    assert all(keys <= set(r) for r in shown.records)
+    first, second = json.loads(json.dumps(shown.records))
+    assert {key: first[key] for key in keys - {"std"}} == {
+        "alpha": 0.0, "C": 0.05, "E": 1, "algorithm": "FedAvgM", "beta": 0.97, "lr": 3e-4,
+        "rounds": 10_000, "accuracy": pytest.approx(0.75), "seeds": 2, "paper": 0.75,
+    }  # fmt: skip
+    assert (second["rounds"], second["accuracy"]) == (400, pytest.approx(0.55))  # as far as both of them are
+    assert "30.1% to 76.9%" in shown.table.caption
+
+
+def test_every_remedy_gives_the_command_that_trains_it():
+    asked = hsu2019.remedies("cifar10", replace(FULL, seeds=1))
+    decided = [
+        replace(c, runs=tuple(c.search.chosen(run, c.search.candidates[-1]) for run in c.runs), search=None)
+        for c in asked
+    ]
+    found = [Outcome(c, ("a",), (rows_of(0.7 + i / 100, rounds=10_000),)) for i, c in enumerate(decided)]
+    shown = hsu2019_exhibits.exhibit_remedies(found)
+    assert [(r["best"], r["shared"]) for r in shown.records if "best" in r] == [
+        ("without shared data", False),
+        ("with 5 % shared", True),
+    ]
+    by_name = {c.setting["remedy"]: c.runs[0] for c in decided}
+    for record in shown.records:
+        words = shlex.split(record["command"])
+        assert words[:2] == ["fedskew", "train"]
+        given = {k.removeprefix("--").replace("-", "_"): v for k, v in zip(words[2::2], words[3::2], strict=True)}
+        assert not set(given) & _NOT_THE_RUNS
+        assert Run(**given) == by_name[record["remedy"]]
+    assert {c.runs[0].held_out for c in decided if c.setting["shared"]} == {0.05}
+    published = kept(hsu2019.figure5("cifar10", replace(FULL, seeds=1)), ["C=0.05", "E=1", "algorithm=FedAvgM"])[0]
+    assert (asked[0].search, asked[0].runs) == (published.search, published.runs)  # the paper's own, trained once
+    assert "swa=0.2" in str(by_name["FedAvgM, mean of the last fifth of the rounds"].algorithm)
+
+
+def test_a_schedule_is_searched_over_its_whole_length():
+    for cell in hsu2019.remedies("cifar10", FULL):
+        scheduled = cell.runs[0].lr_schedule == "cosine"
+        assert (cell.search.candidates[0].rounds == cell.search.rungs[-1]) == scheduled
+        assert {run.lr_schedule == "cosine" for run in cell.search.candidates} == {scheduled}
+        assert cell.runs[0].rounds == 10_000

@@ -1,0 +1,192 @@
+"""A sweep on a real Ray cluster of two nodes on loopback: the same bits, and on again after a kill and a signal."""
+
+import importlib.util
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import fedskew
+from contents import contents, untimed
+from fedskew import Store, grid
+
+pytestmark = [
+    pytest.mark.network,
+    pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="needs Ray: pip install 'fedskew[cluster]'"),
+    pytest.mark.skipif(not Path("/proc/self").exists(), reason="looks for processes in /proc"),
+]
+
+HEAD, OTHER = "127.0.0.2", "127.0.0.3"  # Ray tells nodes apart by their address, and all of 127 is loopback
+GRID = """
+[base]
+model = "softmax"
+examples = 300
+lr = 0.3
+clients = 5
+partition = "classes:2"
+rounds = 250
+eval_every = 50
+
+[grid]
+algorithm = ["fedavg", "scaffold"]
+
+[[runs]]
+batch = 20
+share = "beta=0.2,alpha=0.5"
+"""
+ENVIRONMENT = os.environ | {"RAY_USAGE_STATS_ENABLED": "0", "PYTHONPATH": str(Path(fedskew.__file__).parents[1])}
+
+
+class Node:
+    """`ray start --block`: all processes of the node end with it."""
+
+    def __init__(self, folder, *args):
+        self.log = Path(folder) / f"{len(list(Path(folder).glob('*.log')))}.log"
+        command = [sys.executable, "-m", "ray.scripts.scripts", "start", "--block", "--num-cpus", "1"]
+        with self.log.open("w") as log:
+            self.process = subprocess.Popen(
+                [*command, "--object-store-memory", "80000000", *args], stdout=log, stderr=log, env=ENVIRONMENT
+            )
+
+    def wait(self):
+        deadline = time.monotonic() + 60
+        while "Ray runtime started" not in self.log.read_text():
+            assert time.monotonic() < deadline, self.log.read_text()
+            assert self.process.poll() is None, self.log.read_text()
+            time.sleep(0.05)
+
+    def end(self):
+        self.process.terminate()
+        self.process.wait(30)
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    """The address of a cluster with a CPU on each of two nodes."""
+    with socket.socket() as free:
+        try:
+            free.bind((OTHER, 0))
+        except OSError:
+            pytest.skip(f"{OTHER} is not an address of this machine")
+        port = free.getsockname()[1]
+    folder = tempfile.mkdtemp(prefix="ray")  # a short name: Ray's sockets have room for a hundred letters
+    address = f"{HEAD}:{port}"
+    nodes = []
+    try:
+        where = ["--head", "--port", str(port), "--node-ip-address", HEAD, "--temp-dir", folder]
+        nodes.append(Node(folder, *where, "--include-dashboard=false", "--disable-usage-stats"))
+        nodes[0].wait()
+        nodes.append(Node(folder, "--address", address, "--node-ip-address", OTHER))
+        nodes[1].wait()
+        yield address
+    finally:
+        for node in reversed(nodes):
+            node.end()
+        left = processes_with(folder)
+        for pid in left:
+            os.kill(pid, signal.SIGKILL)
+        shutil.rmtree(folder, ignore_errors=True)
+    assert not left
+
+
+def processes_with(word):
+    """Whose command line has this word in it."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            command = (entry / "cmdline").read_bytes().decode(errors="replace")
+        except OSError:
+            continue
+        if word in command and int(entry.name) != os.getpid():
+            found.append(int(entry.name))
+    return found
+
+
+class Sweep:
+    """`fedskew sweep --on ray` in a process of its own; a thread-less reader of its notes."""
+
+    def __init__(self, path, address, *args):
+        command = [sys.executable, "-m", "fedskew", "sweep", str(path), "--on", "ray", "--address", address, *args]
+        self.process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT | os.environ
+        )
+
+    def workers(self, wanted):
+        """By the run that a worker began with first: its process."""
+        found = {}
+        while len(found) < wanted:
+            line = self.process.stderr.readline()
+            assert line, "the sweep ended"
+            found |= {id: int(pid) for id, pid in re.findall(r"run (\w+) in process (\d+) on", line)}
+        return found
+
+    def end(self):
+        out, err = self.process.communicate(timeout=90)
+        return self.process.returncode, out, " ".join(err.split())
+
+
+def wait_for(id, rounds):
+    deadline = time.monotonic() + 60
+    while Store().find(id).round < rounds:
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+@pytest.fixture
+def path(tmp_path):
+    path = tmp_path / "grid.toml"
+    path.write_text(GRID)
+    return path
+
+
+def test_the_same_bits_after_a_signal_and_a_killed_worker(cluster, path, tmp_path):
+    runs = grid.parse(tomllib.loads(path.read_text()))
+    sweep = Sweep(path, cluster, "--together", "1", "--checkpoint-seconds", "1000")
+    workers = sweep.workers(2)  # a node has room for one of them, so both nodes train
+    for id in workers:
+        wait_for(id, 5)
+    sweep.process.send_signal(signal.SIGTERM)
+    code, _, err = sweep.end()
+    assert code == 128 + signal.SIGTERM
+    assert "stopped at" in err
+    # on a busy machine the first may have come to its end before the last began
+    reached = {id: Store().find(id).round for id in workers if not Store().find(id).over}
+    assert reached
+    assert {Store().find(id).status for id in reached} == {"interrupted"}
+    assert {id: Store().state(id)[0] for id in reached} == reached  # although no checkpoint was due
+    assert not set(workers.values()) & set(processes_with("ray::"))
+
+    sweep = Sweep(path, cluster, "--together", "1", "--checkpoint-seconds", "0.1", "--json")
+    workers = sweep.workers(2)
+    killed = next(id for id in workers if id in reached)
+    wait_for(killed, reached[killed] + 5)
+    told = Store().records(killed)
+    os.kill(workers[killed], signal.SIGKILL)
+    code, out, err = sweep.end()
+    assert code == 0, err
+    assert re.search(rf"run {killed}: its worker ended: .*; try 2 of 3", err)
+    assert json.loads(out)["failed"] == []
+
+    here = Store(tmp_path / "here")
+    for run in runs:
+        list(here.advance(here.create(run)))
+    assert contents(Store(), runs) == contents(here, runs)
+    assert untimed(told) == untimed(Store().records(killed))[: len(told)]
+
+
+def test_what_no_node_has_is_said(cluster, path):
+    sweep = Sweep(path, cluster, "--num-cpus", "2")
+    code, out, err = sweep.end()
+    assert (code, out) == (2, "")
+    assert err == "fedskew: no node of the Ray cluster has 2 CPUs and 0 GPUs; lower --num-cpus or --num-gpus"
+    assert Store().runs() == []

@@ -1,0 +1,280 @@
+"""A sweep in worker processes: the same bits as here, whoever is killed on the way, and nobody left behind."""
+
+import io
+import os
+import re
+import signal
+import time
+from dataclasses import replace
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from contents import contents
+from fedskew import Run, Store, sweep
+from fedskew.store import checkpoints
+from fedskew.store.hold import take
+from fedskew.sweep import wire
+from fedskew.sweep.agenda import Agenda, Begun, Failed, Trained, Try
+from fedskew.sweep.conduct import abroad, here
+from fedskew.sweep.processes import Processes
+from fedskew.sweep.worker import Work
+
+SMALL = {"model": "softmax", "examples": 300, "lr": 0.3, "clients": 5, "partition": "classes:2"}
+TAKEN = "run {} is being trained by another process; wait for it or end it"
+ROUNDS = 90  # so many that a worker is in the middle of them when it is ended
+
+
+@given(st.dictionaries(st.text(), st.floats(allow_nan=False) | st.text()), st.lists(st.binary()))
+def test_a_frame_gives_back_what_it_was_given(header, blobs):
+    header.pop("sizes", None)
+    data = wire.frame(header, *blobs)
+    assert wire.parse(data) == (header, blobs)
+    pipe = io.BytesIO()
+    wire.send(pipe, data)
+    whole = pipe.getvalue()
+    assert wire.receive(io.BytesIO(whole)) == data
+    assert wire.receive(io.BytesIO(whole[:-1])) is None
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """A working folder with networks that fail: one until a file is there, one in the second round of every try."""
+    (tmp_path / "broken.py").write_text(
+        "from pathlib import Path\n"
+        "from torch import nn\n\n\n"
+        "def once(shape, classes):\n"
+        "    if not Path('tried').exists():\n"
+        "        Path('tried').touch()\n"
+        "        raise OSError('the first try fails')\n"
+        "    return nn.Sequential(nn.Flatten(), nn.Linear(64, classes))\n\n\n"
+        "def always(shape, classes):\n"
+        "    raise OSError('never\\nworks')\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    return tmp_path
+
+
+def test_a_job_survives_its_journey(tmp_path):
+    store = Store()
+    first = store.create(Run(**SMALL, rounds=3, algorithm="scaffold", divergence=True))
+    rows = store.advance(first, checkpoint_seconds=0)
+    next(rows)
+    rows.close()
+    second = store.create(Run(**SMALL, rounds=3, start=f"run:{first}"))
+    with take(store, [first, second]) as held:
+        job = wire.Job.of(held, held.how("cpu", "loop", None), 7.0, 2)
+    found = wire.Job.unpacked(job.packed())
+    assert (found.ids, found.runs, found.prints) == (job.ids, job.runs, job.prints)
+    assert (found.how, found.checkpoint_seconds, found.threads) == (job.how, 7.0, 2)
+    assert [at.first_round for at in found.beginnings] == [2, 1]
+    assert checkpoints.pack(found.beginnings[0].state) == checkpoints.pack(job.beginnings[0].state)
+    assert found.beginnings[1].state is None
+    torch.testing.assert_close(found.beginnings[1].initial, job.beginnings[1].initial, rtol=0, atol=0)
+
+
+def test_work_tells_every_row_states_when_due_and_the_rest_when_halted():
+    store = Store()
+    ids = [store.create(Run(**SMALL, rounds=3, seed=seed)) for seed in (0, 1)]
+    with take(store, ids) as held:
+        job = wire.Job.of(held, held.how("cpu", None, None), 1000.0, 1)
+        work = Work(job, held.checked(None))
+    said = [wire.parse(message) for message in work.messages()]
+    assert list(said[0][0]) == ["place", "where"]
+    assert said[-1][0] == {"done": True}
+    told = [(h["run"], h["row"]["round"], bool(blob)) for h, (blob,) in said[1:-1]]
+    assert sorted(told) == [(i, t, t == 3) for i in (0, 1) for t in (1, 2, 3)]
+    assert work.rest() == []
+    work = Work(job, held.checked(None))
+    messages = work.messages()
+    for _ in range(4):  # the place, two first rounds and one second
+        next(messages)
+    rest = [wire.parse(message) for message in work.rest()]
+    assert [(h["run"], h["row"]["round"], bool(blob)) for h, (blob,) in rest] == [(0, 2, True), (1, 1, True)]
+
+
+def test_a_worker_refuses_other_data_than_the_run_was_started_with():
+    store = Store()
+    with take(store, [store.create(Run(**SMALL, rounds=1))]) as held:
+        data = held.checked(None)
+        job = wire.Job.of(held, held.how("cpu", None, None), 5.0, None)
+    other = replace(data, y=data.y[::-1])
+    ((said, _),) = (wire.parse(message) for message in Work(job, other).messages())
+    assert said["mistake"]
+    assert "data and partition changed since its start" in said["failed"]
+
+
+def test_what_is_tried_again_and_what_is_not():
+    agenda = Agenda([sweep.Group([], ["a", "b"], 2), sweep.Group([], ["c"], 1)], retries=1)
+    first = agenda.next()
+    assert agenda.failed(first, ["a", "b"], "why", mistake=False).next == "try 2 of 2"
+    second = agenda.next()
+    assert second == Try(["a", "b"], 2)
+    assert agenda.failed(second, ["b"], "why", mistake=False).next == "each is tried alone"
+    alone = agenda.next()
+    assert agenda.failed(alone, ["b"], "why", mistake=False) == Failed(["b"], "why", "given up")
+    assert agenda.failed(agenda.next(), ["c"], "why", mistake=True).next == "given up"
+    assert agenda.next() is None
+
+
+def runs_of_many_kinds():
+    shared = {"share": "beta=0.2,alpha=0.5", "warm_up": "rounds=2"}
+    return [
+        *(Run(**SMALL, rounds=ROUNDS, seed=seed) for seed in (0, 1)),
+        Run(**SMALL, rounds=ROUNDS, algorithm="fedavgm:0.9", divergence=True),
+        Run(**SMALL, rounds=ROUNDS, algorithm="scaffold", participation=0.6),
+        Run(**SMALL, rounds=ROUNDS, **shared),
+        *(Run(**SMALL | {"model": "mlp", "lr": lr}, rounds=ROUNDS, batch=20) for lr in (0.1, 1e6)),
+    ]
+
+
+@pytest.fixture(scope="module")
+def trained_here(tmp_path_factory):
+    store, runs = Store(tmp_path_factory.mktemp("here")), runs_of_many_kinds()
+    _, groups = sweep.plan(store, runs)
+    assert {type(event) for event in here(store, groups)} == {Trained}
+    return contents(store, runs)
+
+
+def pid_of(where):
+    return int(re.match(r"process (\d+) on ", where)[1])
+
+
+def gone(pid):
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    return False
+
+
+def test_the_same_bits_in_processes_of_which_two_are_ended(trained_here):
+    store, runs = Store(), runs_of_many_kinds()
+    _, groups = sweep.plan(store, runs, hands=2)
+    assert len(groups) == 3
+    pids, failures = {}, []
+    signals = {groups[0].ids[0]: signal.SIGKILL, groups[1].ids[0]: signal.SIGTERM}
+    for event in abroad(store, groups, Processes("cpu", 2), checkpoint_seconds=0.05):
+        match event:
+            case Begun(ids, where):
+                pids |= dict.fromkeys(ids, pid_of(where))
+            case Failed():
+                failures.append(event)
+            case Trained(id, row) if id in signals and row.round == 3:
+                os.kill(pids[id], signals.pop(id))
+    how = sorted(re.search(r"ended: (.*)", failure.why)[1] for failure in failures)
+    assert how == ["exit status 0", "killed by SIGKILL"]
+    assert all(failure.next == "try 2 of 3" for failure in failures)
+    assert contents(store, runs) == trained_here
+    assert all(map(gone, pids.values()))
+
+
+def test_stopped_with_a_checkpoint_nobody_left_and_on_from_there(trained_here):
+    store, runs = Store(), runs_of_many_kinds()[:4]
+    ids, groups = sweep.plan(store, runs, at_once=2)
+    events = abroad(store, groups, Processes("cpu", 2), checkpoint_seconds=1000)
+    seen, pids = {}, set()
+    for event in events:
+        if isinstance(event, Begun):
+            pids.add(pid_of(event.where))
+        elif isinstance(event, Trained):
+            seen[event.id] = event.row.round
+            if len(seen) == 4 and min(seen.values()) >= 3:
+                break
+    events.close()
+    assert len(pids) == 2
+    assert all(map(gone, pids))
+    for id in ids:
+        entry = store.find(id)
+        assert entry.status == "interrupted"
+        assert seen[id] <= entry.round < ROUNDS
+        assert store.state(id)[0] == entry.round  # although no checkpoint was due
+    _, groups = sweep.plan(store, runs)
+    first = {}
+    for event in here(store, groups):
+        first.setdefault(event.id, event.row.round)
+    assert all(first[id] > seen[id] for id in ids)
+    assert contents(store, runs) == trained_here[:4]
+
+
+def told(events):
+    """By runs: why they failed and what came next."""
+    found = {}
+    for event in events:
+        if isinstance(event, Failed):
+            found.setdefault(tuple(event.ids), []).append((event.why, event.next))
+    return found
+
+
+def runs_of_which_some_fail():
+    """The third is alone; the last two train together until one of them turns out to be wrong."""
+    broken = [Run(**SMALL | {"model": f"broken:{name}"}, rounds=2) for name in ("once", "always")]
+    together = [Run(**SMALL | {"model": "mlp"}, rounds=2, cohort=cohort) for cohort in (6, 5)]
+    return [*broken, Run(**SMALL, rounds=2), *together]
+
+
+TOO_MANY = "cohort = 6, but there are only 5 clients; lower it"
+
+
+def test_what_fails_once_goes_on_and_what_always_fails_stops_nobody(folder):
+    store = Store()
+    ids, groups = sweep.plan(store, runs_of_which_some_fail())
+    assert told(here(store, groups, retries=1)) == {
+        (ids[0],): [("OSError: the first try fails", "try 2 of 2")],
+        (ids[1],): [("OSError: never\nworks", "try 2 of 2"), ("OSError: never\nworks", "given up")],
+        (ids[3], ids[4]): [(TOO_MANY, "each is tried alone")],
+        (ids[3],): [(TOO_MANY, "given up")],
+    }
+    statuses = [store.find(id).status for id in ids]
+    assert statuses == ["finished", "failed", "finished", "failed", "finished"]
+    assert [group.ids for group in sweep.plan(store, runs_of_which_some_fail())[1]] == [[ids[1]], [ids[3]]]
+
+
+def test_a_worker_that_fails_is_replaced_and_what_others_train_is_left_to_them(folder):
+    store = Store()
+    once, _, good, wrong, fine = runs_of_which_some_fail()
+    ids, groups = sweep.plan(store, [once, good, wrong, fine])
+    taken, rest = sweep.plan(store, [Run(**SMALL, rounds=3, seed=seed) for seed in (0, 1)])
+    with store.alone(taken[0]):
+        events = list(abroad(store, [*groups, *rest], Processes("cpu", 1), retries=1))
+    assert told(events) == {
+        (ids[0],): [("OSError: the first try fails", "try 2 of 2")],
+        (ids[2], ids[3]): [(TOO_MANY, "each is tried alone")],
+        (ids[2],): [(TOO_MANY, "given up")],
+        tuple(taken): [(TAKEN.format(taken[0]), "each is tried alone")],
+        (taken[0],): [(TAKEN.format(taken[0]), "given up")],
+    }
+    assert len({event.where for event in events if isinstance(event, Begun)}) == 2
+    assert [store.find(id).status for id in ids] == ["finished", "finished", "failed", "finished"]
+    assert store.find(ids[2]).message == TOO_MANY
+    assert [store.find(id).round for id in taken] == [0, 3]
+
+
+def test_threads_are_shared_out_and_gpus_are_named(monkeypatch):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(8), raising=False)
+    assert (Processes("cpu", 3).size, Processes("cpu", 3).threads) == (3, 2)
+    assert (Processes("cpu").size, Processes("cpu").threads) == (8, 1)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,5")
+    crew = Processes("auto", 3)
+    assert (crew.gpus, crew.threads) == (["2", "5"], None)
+    assert Processes("auto").size == 2
+    try:
+        visible = [_environment(crew.hire(i).child.pid)["CUDA_VISIBLE_DEVICES"] for i in range(3)]
+        assert visible == ["2", "5", "2"]
+        assert crew.hire(3) is None
+    finally:
+        crew.close()
+
+
+def _environment(pid):
+    deadline = time.monotonic() + 10
+    while time.monotonic() < deadline:
+        with open(f"/proc/{pid}/environ", "rb") as file:  # noqa: PTH123 - until the process has become its own
+            found = dict(entry.split("=", 1) for entry in file.read().decode().split("\0") if "=" in entry)
+        if "CUDA_VISIBLE_DEVICES" in found:
+            return found
+    raise AssertionError(f"process {pid} has no CUDA_VISIBLE_DEVICES")
