@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 from made import entry, row
 from playwright.sync_api import Browser, Page
-from visits import Visit, sticks_out
 
 from fedskew import Run, Store
 from fedskew.report import charts, records, theme, views
 from fedskew.report.chain import chain
 from fedskew.report.groups import grouped
 from fedskew.report.written import Report
+from visits import Visit, sticks_out
 
 EVIL = "<script>alert(1)</script><img src=x onerror=alert(2)>"
 SMALL = {"model": "mlp", "examples": 300, "clients": 5, "rounds": 3, "lr": 0.1, "divergence": True}
