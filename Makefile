@@ -5,10 +5,10 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format bench docs pictures clean
+.PHONY: help demo test check format bench docs pictures screenshots clean
 
 help: ## list every target
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: $(VENV)/.package ## install into .venv and run the demo (writes report.html)
 	$(BIN)/fedskew demo
@@ -32,6 +32,9 @@ bench: $(VENV)/.tools ## measure speed and memory (about ten minutes; several GB
 
 pictures: $(VENV)/.package ## remake the README's picture from a real demo and print its table
 	$(BIN)/python scripts/pictures.py
+
+screenshots: $(VENV)/.tools ## remake the dashboard's pictures from real runs (needs chromium; about two minutes)
+	$(BIN)/python scripts/screenshots.py
 
 docs: $(VENV)/.package ## write docs/performance.md from the committed figures
 	$(BIN)/python scripts/performance.py

@@ -1,4 +1,7 @@
 import os
+import shutil
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
@@ -6,6 +9,9 @@ from hypothesis import settings
 import fedskew  # noqa: F401 - before torch, whose threads it tells how to wait
 
 import torch  # isort: skip
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
 
 # Timings belong to benchmarks; the same examples on every machine make a red run mean something.
 settings.register_profile("fedskew", deadline=None, derandomize=True)
@@ -19,6 +25,19 @@ def one_thread():
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator["Browser"]:
+    """Debian's chromium, once for all tests: Playwright starts once in a process."""
+    from playwright.sync_api import sync_playwright
+
+    from visits import QUIET
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=list(QUIET))
+        yield browser
+        browser.close()
 
 
 @pytest.fixture(autouse=True)

@@ -30,6 +30,7 @@ FLOORS = [
     {"report"},
     {"compare", "demo", "grid", "papers"},
     {"reproduce"},
+    {"web"},
     {"cli"},
 ]
 FLOOR = {room: height for height, rooms in enumerate(FLOORS) for room in rooms}
@@ -64,6 +65,14 @@ def test_imports_point_down(path):
     room = room_of(path)
     wrong = {other for other in imports_of(path) - {room} if FLOOR[other] >= FLOOR[room]}
     assert not wrong, f"{room} imports {wrong}, which stand as high or higher"
+
+
+def test_the_dashboard_never_imports_what_trains():
+    training = {"engine", "experiment", "laboratory", "algorithms", "sweep", "bench"}
+    assert [p.name for p in MODULES if room_of(p) == "web" and imports_of(p) & training] == []
+    script = "import sys, fedskew.web.app; print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
 
 
 def test_the_exported_names():

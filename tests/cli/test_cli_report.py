@@ -106,6 +106,13 @@ def test_a_mistake_is_one_line_and_nothing_is_written(fedskew, tmp_path, args, t
     assert not [p for p in tmp_path.iterdir() if p.name != "store"]
 
 
+def test_a_folder_in_the_way_is_said(fedskew, tmp_path):
+    (tmp_path / "r.html").mkdir()
+    code, _, err = fedskew("report", "even", "--out", "r.html")
+    assert code == 2
+    assert "cannot write 'r.html'" in err
+
+
 def test_markdown_with_pictures_beside_it(fedskew, tmp_path):
     code, out, err = fedskew("report", "--all", "--out", "notes/r.md", "--json")
     assert code == 0, err

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser
-from visits import Visit, sticks_out
 
 from fedskew import demo
 from fedskew.experiment import train
 from fedskew.report import charts, files
 from fedskew.report.page import Figure, Section, render
 from fedskew.report.tables import Column, Table
+from visits import Visit, sticks_out
 
 EVIL = "<script>alert(1)</script><img src=http://localhost:9/x onerror=alert(2)>"
 RUNS = ["sgd", "fedavg, classes:1", EVIL]

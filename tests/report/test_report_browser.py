@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 from made import entry, row
 from playwright.sync_api import Browser, Page
-from visits import Visit, sticks_out
 
 from fedskew import Run, Store
 from fedskew.report import charts, records, theme, views
 from fedskew.report.chain import chain
 from fedskew.report.groups import grouped
 from fedskew.report.written import Report
+from visits import Visit, sticks_out
 
 EVIL = "<script>alert(1)</script><img src=x onerror=alert(2)>"
 SMALL = {"model": "mlp", "examples": 300, "clients": 5, "rounds": 3, "lr": 0.1, "divergence": True}
@@ -71,18 +71,27 @@ def test_a_brush_in_one_panel_shows_the_same_runs_in_the_others(visit: Visit) ->
         return sum(float(opacity) < 0.5 for opacity in marks)
 
     assert faint() == 0
-    panel = figure.locator(".emd_divergence_group path.background").first
-    panel.scroll_into_view_if_needed()
-    box = panel.bounding_box()
-    assert box is not None
-    x, y = box["x"], box["y"]
-    visit.page.mouse.move(x + 2, y + 2)
-    visit.page.mouse.down()
-    visit.page.mouse.move(x + box["width"] * 0.35, y + box["height"] - 2, steps=4)
-    visit.page.mouse.up()
-    # the left third of EMD against divergence holds both iid runs: the others are faint in all three panels
+
+    def drag(panel: str, part: float) -> None:
+        """Over the left part of a panel."""
+        frame = figure.locator(f".{panel}_group path.background").first
+        frame.scroll_into_view_if_needed()
+        box = frame.bounding_box()
+        assert box is not None
+        x, y = box["x"], box["y"]
+        visit.page.mouse.move(x + 1, y + 1)
+        visit.page.mouse.down()
+        visit.page.mouse.move(x + box["width"] * part, y + box["height"] - 1, steps=4)
+        visit.page.mouse.up()
+
+    drag("emd_divergence", 0.35)  # both iid runs: the others are faint in all three panels
     visit.page.wait_for_function("() => document.querySelectorAll('.emd_accuracy_marks path[opacity=\"0.12\"]').length")
     assert faint() == 1 + 1 + 2
+    drag("emd_accuracy", 0.99)  # one brush at a time: this one holds them all
+    visit.page.wait_for_function(
+        "() => !document.querySelectorAll('.emd_accuracy_marks path[opacity=\"0.12\"]').length"
+    )
+    assert faint() == 0
     assert visit.noise == []
 
 

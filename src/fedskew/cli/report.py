@@ -100,8 +100,6 @@ def _form(out: Path | None, format: Format | None) -> tuple[Format, Path]:
     if (told or form) is not form or (told is None and (ending or not pictures)):
         folder = ", or a folder" if pictures else ""
         raise FedskewError(f"--out {str(out)!r} does not go with the format {form}: end it in .{form}{folder}")
-    if told and out.is_dir():
-        raise FedskewError(f"--out {str(out)!r} is a folder; name a file in it")
     return form, out
 
 

@@ -86,10 +86,10 @@ def curves(
             for part in order(values, facet)
         ]
         chart = alt.concat(*panels, columns=2, title=title).resolve_scale(y="shared")
-        views = [panel.layer[0].name for panel in chart.concat]
+        view = chart.concat[0].layer[0].name if panels else ""  # Altair has given every panel's a name of its own
     else:
-        chart, views = _sized(layers, title), ["lines"]
-    chart.params = [_legend_pick(views, bound=legend)]
+        chart, view = _sized(layers, title), "lines"
+    chart.params = [_legend_pick(view, bound=legend)]
     chart.data = theme.data(values, name)
     return chart
 
@@ -295,11 +295,11 @@ def finite(records: Iterable[Record], field: str) -> list[dict[str, Any]]:
     return [dict(r) for r in records if r[field] is not None and math.isfinite(r[field])]
 
 
-def _legend_pick(views: Sequence[str], *, bound: bool = True) -> alt.TopLevelSelectionParameter:
-    """One choice for all panels; added to each of them, Altair would warn that it is the same."""
-    bind = {"bind": "legend"} if bound else {}
+def _legend_pick(view: str, *, bound: bool) -> alt.TopLevelSelectionParameter:
+    """What is chosen in the legend, for all panels; added to each of them, Altair would warn that it is the same."""
+    bind: dict[str, Any] = {"bind": "legend"} if bound else {}
     select = {"type": "point", "fields": ["run"]}
-    return alt.TopLevelSelectionParameter(name="pick", select=select, views=list(views), **bind)  # type: ignore[arg-type]
+    return alt.TopLevelSelectionParameter(name="pick", select=select, views=[view], **bind)
 
 
 def _dashes(values: Sequence[Record], runs: Sequence[str]) -> alt.StrokeDash:

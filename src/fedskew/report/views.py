@@ -115,17 +115,20 @@ def comparison(groups: Sequence[Group], target: float | None) -> Table:
 
 def clients(groups: Sequence[Group]) -> Section:
     """Who holds what: bars, EMD and sizes of each different population."""
-    found: dict[Any, tuple[Group, Holdings]] = {}
+    found: dict[Any, Group] = {}
+    shown: list[tuple[Group, Holdings]] = []
     missing = ""
     for group in groups:
         entry = group.entries[0]
         try:
             division = (entry.data, *(getattr(Division.of(entry.spec), f.name) for f in fields(Division)))
-            if division not in found and entry.algorithm != "sgd":  # which has no clients
-                found[division] = group, holdings_of(entry.spec)
+            if division in found or entry.algorithm == "sgd":  # which has no clients
+                continue
+            found[division] = group
+            if len(shown) < MOST_POPULATIONS:
+                shown.append((group, holdings_of(entry.spec)))
         except FedskewError as e:
             missing = f"Some clients cannot be shown: {e}."
-    shown = list(found.values())[:MOST_POPULATIONS]
     figures = []
     for i, (group, held) in enumerate(shown, 1):
         sizes, emd = held.counts.sum(axis=1), held.emd

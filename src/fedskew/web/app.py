@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import logging
+import subprocess
+import sys
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import cache
@@ -10,7 +13,6 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import vl_convert
 from fastapi import FastAPI, Query, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import FileResponse, JSONResponse, Response, StreamingResponse
@@ -167,8 +169,23 @@ async def _said(request: Request, error: Exception) -> JSONResponse:
     return JSONResponse({"error": " ".join(text.split())}, status)
 
 
+def bundle() -> bytes:
+    """Vega, Vega-Lite and Vega-Embed as one script, made once.
+
+    In a process of its own: it takes a second or two, in which vl-convert would let no other thread answer.
+    """
+    with _making:
+        return _bundle()
+
+
 @cache
-def bundle() -> str:
-    """Vega, Vega-Lite and Vega-Embed as one script; about two seconds to make, so it is made once."""
-    code: str = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
-    return f"(() => {{{code}\n}})();"
+def _bundle() -> bytes:
+    quiet: dict[str, Any] = {"stderr": subprocess.DEVNULL, "start_new_session": True}  # Ctrl-C is not for it
+    made = subprocess.run([sys.executable, "-c", _MAKE], stdout=subprocess.PIPE, check=True, **quiet)
+    return b"(() => {" + made.stdout + b"\n})();"
+
+
+_making = threading.Lock()
+_MAKE = """import sys, vl_convert
+code = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
+sys.stdout.buffer.write(code.encode())"""

@@ -20,27 +20,10 @@ def drawn(chart: alt.TopLevelMixin | None) -> dict[str, Any] | None:
     """
     if chart is None:
         return None
-    data: dict[str, list[Any]] = {}
-    source = getattr(chart, "data", None)
-    if isinstance(source, alt.InlineData) and isinstance(source.values, list):
-        # Altair takes a second over some thousand records, and none of it changes them
-        name = source.name if isinstance(source.name, str) else "records"
-        data[name] = source.values
-        chart = chart.copy(deep=False)  # type: ignore[attr-defined]
-        chart.data = alt.NamedData(name=name)
     spec = theme.spec(chart, ink="currentColor", paper="transparent", validate=False)
-    data |= spec.pop("datasets", {})
+    data: dict[str, list[Any]] = spec.pop("datasets", {})
     _take(spec, data)
-    _still(spec, data)
     return {"spec": spec, "data": data} if any(data.values()) else None
-
-
-def _still(spec: theme.Spec, data: dict[str, list[Any]]) -> None:
-    """A height in steps of a bar becomes one number: Vega-Lite warns where the width is that of a box."""
-    height, y = spec.get("height"), spec.get("encoding", {}).get("y", {}).get("field")
-    if isinstance(height, dict) and y:
-        bars = {record.get(y) for records in data.values() for record in records}
-        spec["height"] = height["step"] * max(len(bars), 1)
 
 
 def _take(part: Any, data: dict[str, list[Any]]) -> None:

@@ -72,11 +72,7 @@ def run(store: Store, place: Place, *, browser: bool, say: Callable[[str], None]
     rules = Rules(frozenset(names), everywhere, place.token, f"fedskew-{port}")
     shown = socket.gethostname() if everywhere else f"[{host}]" if ":" in host else host
     address = f"http://{shown}:{port}/" + (f"?token={place.token}" if place.token else "")
-    say(address)
     disable_debug_mode()  # charts are checked by tests; here the check would take longer than the chart
-    threading.Thread(target=app.bundle, daemon=True).start()  # ready before the first chart asks for it
-    if browser and _has_screen():
-        webbrowser.open(address)
     config = uvicorn.Config(
         app.make_app(store, rules, control=place.control),
         log_level="warning",
@@ -86,6 +82,10 @@ def run(store: Store, place: Place, *, browser: bool, say: Callable[[str], None]
         ws="none",
     )
     try:
+        say(address)
+        threading.Thread(target=app.bundle, daemon=True).start()  # ready before the first chart asks for it
+        if browser and _has_screen():
+            webbrowser.open(address)
         uvicorn.Server(config).run(sockets=[bound])
     except KeyboardInterrupt:
         pass  # the usual way to end it

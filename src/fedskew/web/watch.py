@@ -16,7 +16,7 @@ from fedskew.store import Store, live
 from fedskew.web.control import Control
 
 EVERY = 0.4  # seconds between looks at the store's files
-AT_MOST = 2.0  # a process that was killed changes no file: running runs are looked at so often at least
+AT_MOST = 2.0  # a process that ends may change no file: while one trains, it is looked at so often at least
 HEARTBEAT = 15.0  # seconds after which a quiet stream says that it lives
 
 # A store that vanished or changed while it was read, or whose tables hold what no fedskew wrote.
@@ -123,8 +123,8 @@ class Watcher:
         while self.pages:
             await asyncio.sleep(EVERY)
             now = await asyncio.to_thread(live.stamp, self.store)
-            running = any(r["status"] == "running" for r in self.view.runs.values())
-            if now == stamp and not (running and time.monotonic() - looked > AT_MOST):
+            alive = self.view.ours or any(r["status"] == "running" for r in self.view.runs.values())
+            if now == stamp and not (alive and time.monotonic() - looked > AT_MOST):
                 continue
             stamp, looked = now, time.monotonic()
             view = await asyncio.to_thread(look, self.store, self.control)

@@ -92,7 +92,7 @@ function layout(width, spec) {
   const panels = spec.concat?.length ?? (spec.facet ? 3 : 0);
   if (!panels) return [legend];
   const columns = Math.max(1, Math.min(panels, Math.floor(width / 250)));
-  return [legend, columns, 20 * Math.floor((width / columns - 75) / 20)];
+  return [legend, columns, 20 * Math.floor((width / columns - 92) / 20)];
 }
 
 function fitted(spec, width) {

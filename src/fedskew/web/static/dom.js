@@ -58,9 +58,10 @@ export function ago(iso) {
   return `${Math.floor(seconds / 86400)} d ago`;
 }
 
-// A run in words, where it has no name of its own.
+// A run in words, where it has no name of its own: "fedavg, share, classes:1", as charts call it.
 export function titled(run) {
-  return run.name || [run.algorithm, run.remedy && `+ ${run.remedy}`].filter(Boolean).join(" ") + `, ${run.partition}`;
+  const remedies = run.remedy ? run.remedy.split(", ").map((part) => part.split(" ")[0]) : [];
+  return run.name || [run.algorithm, ...remedies, run.partition].join(", ");
 }
 
 export async function copy(text, what) {

@@ -1,28 +1,30 @@
-// The runs a view shows, as chips that can be taken away, and a way to the table to choose others.
+// The runs a view shows, seeds of one setting as one chip that can be taken away, and a way to choose others.
 import { empty, h, titled } from "../dom.js";
 
 export function chips(context, after) {
   const box = h("div", { class: "chosen", role: "group", "aria-label": "Chosen runs" });
   const most = 12;
   function fill() {
-    const known = [...context.picks].filter((id) => context.live.runs.has(id));
-    const key = known.map((id) => id + titled(context.live.runs.get(id))).join();
+    const known = [...context.picks].map((id) => context.live.runs.get(id)).filter(Boolean);
+    const key = known.map((run) => run.id + titled(run)).join();
     if (box.dataset.key === key) return;
     box.dataset.key = key;
+    const alike = Map.groupBy(known, (run) => JSON.stringify([titled(run), run.data]));
     box.replaceChildren(
-      ...known.slice(0, most).map((id) => {
-        const run = context.live.runs.get(id);
-        const name = titled(run);
-        return h("span", { class: "tag", title: `${name}, ${id}, seed ${run.seed}` },
-          h("span", { class: "tag-name" }, name), h("span", { class: "note" }, `seed ${run.seed}`),
-          h("button", { type: "button", class: "quiet", "aria-label": `Leave out ${name}, ${id}`, onclick: () => {
+      ...[...alike.values()].slice(0, most).map((runs) => {
+        const name = titled(runs[0]);
+        const seeds = runs.length === 1 ? `seed ${runs[0].seed}` : `${runs.length} runs`;
+        return h("span", { class: "tag", title: `${name}, ${runs[0].data}: ${runs.map((run) => run.id).join(", ")}` },
+          h("span", { class: "tag-name" }, name), h("span", { class: "note" }, seeds),
+          h("button", { type: "button", class: "quiet", "aria-label": `Leave out ${name}`, onclick: () => {
             const picks = context.picks;
-            picks.delete(id);
+            for (const run of runs) picks.delete(run.id);
             context.pick(picks);
+            fill();
             after();
           } }, "×"));
       }),
-      known.length > most ? h("span", { class: "note" }, `and ${known.length - most} more`) : "",
+      alike.size > most ? h("span", { class: "note" }, `and ${alike.size - most} more`) : "",
       h("button", { type: "button", class: "small", onclick: () => context.go("runs") }, "Choose runs"));
   }
   fill();

@@ -209,7 +209,7 @@ class Row {
       seconds_left: left, accuracy: percent(run.accuracy), emd: fixed(run.emd, 3), algorithm: run.algorithm,
       remedy: run.remedy || "–", data: `${run.data}, ${run.partition}`, created: ago(run.created),
     };
-    for (const [key, text] of Object.entries(plain)) this.#write(key, text, () => { this.cells[key].textContent = text; });
+    for (const [key, text] of Object.entries(plain)) this.#write(key, text, () => { this.cells[key].textContent = this.cells[key].title = text; });
     if (this.context.control) this.#act(run);
   }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Literal
 
 from playwright.sync_api import Browser, Dialog, Page
 
@@ -16,25 +17,32 @@ QUIET = (
 )
 
 
-class Visit:
-    """An open page and everything it did that a quiet page does not do."""
+class Watched:
+    """A page and everything it did that a quiet page does not do."""
 
-    def __init__(self, browser: Browser, path: Path, width: int) -> None:
+    def __init__(self, browser: Browser, width: int, scheme: Literal["light", "dark"] = "light") -> None:
         self.noise: list[str] = []
         self.requests: list[str] = []
-        self.page: Page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme="light")
+        self.page: Page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
         self.page.on("console", lambda m: self.noise.append(m.text))
         self.page.on("pageerror", lambda e: self.noise.append(str(e)))
         self.page.on("dialog", self.dismiss)
         self.page.on("request", lambda r: self.requests.append(r.url))
-        self.page.goto(path.as_uri())
-        self.page.wait_for_function(
-            "n => document.querySelectorAll('.chart svg.marks').length === n", arg=len(self.boxes())
-        )
 
     def dismiss(self, dialog: Dialog) -> None:
         self.noise.append(dialog.message)
         dialog.dismiss()
+
+
+class Visit(Watched):
+    """A page from the disk, all of its charts drawn."""
+
+    def __init__(self, browser: Browser, path: Path, width: int) -> None:
+        super().__init__(browser, width)
+        self.page.goto(path.as_uri())
+        self.page.wait_for_function(
+            "n => document.querySelectorAll('.chart svg.marks').length === n", arg=len(self.boxes())
+        )
 
     def boxes(self) -> list[str]:
         return [box.get_attribute("class") or "" for box in self.page.query_selector_all(".chart")]
