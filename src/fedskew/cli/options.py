@@ -11,14 +11,14 @@ HOW = "How it is carried out"
 
 
 def _run(help: str, *names: str) -> Any:
-    return typer.Option(*names, help=_bracketed(help), show_default=False, rich_help_panel="The run")
+    return typer.Option(*names, help=bracketed(help), show_default=False, rich_help_panel="The run")
 
 
 def _how(help: str) -> Any:
-    return typer.Option(help=_bracketed(help), show_default=False, rich_help_panel=HOW)
+    return typer.Option(help=bracketed(help), show_default=False, rich_help_panel=HOW)
 
 
-def _bracketed(help: str) -> str:
+def bracketed(help: str) -> str:
     """Words in [brackets] would be taken for markup and vanish."""
     return help.replace("[", r"\[")
 
