@@ -92,3 +92,16 @@ def served(folder: Path, *, token: str | None = None, control: bool = False) -> 
         finally:
             server.should_exit = True
             thread.join()
+
+
+def events(address: str, *, headers: dict[str, str] | None = None) -> Iterator[tuple[str, Any]]:
+    """(name, data) of the stream as they come."""
+    request = urllib.request.Request(f"{address}/api/events", headers=headers or {})
+    with urllib.request.urlopen(request, timeout=40) as stream:
+        name = ""
+        for line in stream:
+            key, _, value = line.decode().strip().partition(": ")
+            if key == "event":
+                name = value
+            elif key == "data":
+                yield name, json.loads(value)

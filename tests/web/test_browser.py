@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 import time
 from collections.abc import Callable, Iterator
@@ -220,6 +221,7 @@ def test_sliders_show_the_emd_that_python_computes(visit: Visit) -> None:
         return f"{before:.3f}", f"{told['emd']:.3f}" if told else "–"
 
     until(lambda: (shown("emd-before"), shown("emd-after")) == expected("dirichlet:0.5", 10))
+    assert float(page.locator("input[name=value]").input_value()) == pytest.approx(math.log10(0.5), abs=0.01)
     moved("value", -1)  # of the logarithm
     until(lambda: (shown("emd-before"), shown("emd-after")) == expected("dirichlet:0.1", 10))
     moved("clients", 25)

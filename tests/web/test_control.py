@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import sqlite3
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from dashboards import Site, served
+from dashboards import Site, events, served
 
 from fedskew.errors import FedskewError
 from fedskew.web.control import Wanted
@@ -54,6 +55,20 @@ def test_a_run_is_started_stopped_with_its_rounds_saved_and_resumed(site: Site):
     wait(lambda: find(id).round > stopped)
     assert site.ask(f"/api/runs/{id}/stop", body={})[0] == 200
     wait(lambda: find(id).status == "interrupted")
+
+
+def test_a_run_that_cannot_go_on_says_why(site: Site):
+    (id,) = [entry.id for entry in site.store.runs()]
+    with sqlite3.connect(site.store.path) as db:
+        db.execute("UPDATE runs SET fingerprint = json_set(fingerprint, '$.data', 'another')")
+    db.close()
+    assert site.ask(f"/api/runs/{id}/resume", body={})[0] == 200
+    told = events(site.address, headers=site.headers)
+    failed = next(told)[1]["store"]["failed"]
+    while id not in failed:
+        failed = (next(told)[1].get("store") or {}).get("failed", {})
+    assert "data changed since its start" in failed[id]
+    told.close()
 
 
 def test_a_mistake_is_said_in_one_line(site: Site):

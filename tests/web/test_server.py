@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import sqlite3
 import time
-import urllib.request
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from dashboards import EVIL, served
+from dashboards import EVIL, events, served
 
 from fedskew import measure, prepare, rng
 from fedskew.data import datasets
@@ -21,28 +18,14 @@ from fedskew.data.partition import parse_partition
 from fedskew.laboratory import Laboratory
 from fedskew.run import Run
 from fedskew.store import Store, live
+from fedskew.web import views
+from fedskew.web.rows import Reader
 
 
 @pytest.fixture(scope="module")
 def site(filled: Path):
     with served(filled) as site:
         yield site
-
-
-def events(address: str, seconds: float = 20.0) -> Iterator[tuple[str, Any]]:
-    """(name, data) of the stream as they come."""
-    with urllib.request.urlopen(f"{address}/api/events", timeout=seconds) as stream:
-        name = ""
-        for line in stream:
-            key, _, value = line.decode().strip().partition(": ")
-            if key == "event":
-                name = value
-            elif key == "data":
-                yield name, json.loads(value)
-
-
-def ids_of(site: Any, **wanted: Any) -> list[str]:
-    return [e.id for e in site.store.runs() if all(getattr(e, key) == value for key, value in wanted.items())]
 
 
 def test_the_stream_tells_every_run_first(site):
@@ -184,6 +167,7 @@ def test_the_table_can_be_copied_and_names_stay_names(site):
     table = told["table"]
     assert told["target"] == 0.2
     assert len(table["rows"]) == 4
+    assert told["points"] == views.MOST_POINTS // 4  # shared out among the lines
     lines = table["csv"].splitlines()
     assert len(lines) == 5
     assert lines[0].startswith("run,")
@@ -296,25 +280,31 @@ def test_a_run_that_diverged_is_drawn_up_to_its_end(tmp_path):
         assert site.ask(f"/api/compare?runs={id}")[1]["table"]["rows"][0][2] == "0.0%"
 
 
-def test_a_resumed_run_is_read_again_from_its_checkpoint(tmp_path):
+def test_only_new_rows_are_read_unless_a_run_went_back(tmp_path):
     store = Store(tmp_path / "store")
     id = store.create(Run(model="softmax", rounds=6))
     rows = store.advance(id, device="cpu", checkpoint_seconds=0)
+    reader = Reader(store)
+
+    def read() -> list[tuple[int, float]]:
+        return [(r["round"], r["accuracy"]) for r in reader.rows(store.find(id))]
+
+    def kept() -> list[tuple[int, float]]:
+        return [(r["round"], r["accuracy"]) for r in store.records(id)]
+
     for _ in range(3):
         next(rows)
-    with served(store.folder) as site:
-
-        def rounds():
-            records = site.ask(f"/api/compare?runs={id}")[1]["accuracy"]["data"]["accuracy"]
-            return [r["round"] for r in records]
-
-        assert rounds() == [1, 2, 3]
-        next(rows)
-        assert rounds() == [1, 2, 3, 4]
-        rows.close()
-        for _ in store.advance(id, device="cpu"):
-            pass
-        assert rounds() == [1, 2, 3, 4, 5, 6]
+    assert read() == kept()
+    next(rows)
+    assert read() == kept()
+    assert len(kept()) == 4
+    rows.close()
+    with sqlite3.connect(store.path) as db:  # as a run does that goes on from its checkpoint on another machine
+        db.execute("DELETE FROM rows WHERE round > 2")
+        db.execute("UPDATE rows SET accuracy = 0.5, record = json_set(record, '$.accuracy', 0.5) WHERE round = 2")
+    db.close()
+    assert read() == kept()
+    assert kept()[-1] == (2, 0.5)
 
 
 def test_streams_do_not_keep_the_server_from_ending(filled):

@@ -74,6 +74,15 @@ def tails(store: Store, ids: Iterable[str], evaluations: int) -> dict[str, list[
         }
 
 
+def prepared(store: Store, id: str) -> dict[str, Any] | None:
+    """What a run's row 0 says was shared and warmed up, where there is one."""
+    query = "SELECT record FROM rows WHERE run = ? AND round = 0"
+    with database.reading(store.path) as db:
+        found = db.execute(query, (checked_id(id),)).fetchone()
+    told: dict[str, Any] | None = json.loads(found[0]).get("prepared") if found else None
+    return told
+
+
 def stamp(store: Store) -> Stamp:
     """What changes whenever a process writes to the store; reading it touches nothing."""
     found = []

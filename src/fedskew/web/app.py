@@ -162,6 +162,7 @@ async def _said(request: Request, error: Exception) -> JSONResponse:
         case HTTPException():
             status, text = error.status_code, str(error.detail)
         case _ if isinstance(error, BROKEN):
+            log.warning("the dashboard could not answer %s", request.url.path, exc_info=error)
             status, text = 503, f"the store cannot be read ({error})"
         case _:
             log.exception("the dashboard could not answer %s", request.url.path, exc_info=error)
@@ -180,8 +181,13 @@ def bundle() -> bytes:
 
 @cache
 def _bundle() -> bytes:
-    quiet: dict[str, Any] = {"stderr": subprocess.DEVNULL, "start_new_session": True}  # Ctrl-C is not for it
-    made = subprocess.run([sys.executable, "-c", _MAKE], stdout=subprocess.PIPE, check=True, **quiet)
+    made = subprocess.run(
+        [sys.executable, "-c", _MAKE],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        check=True,
+        start_new_session=True,  # Ctrl-C is not for it
+    )
     return b"(() => {" + made.stdout + b"\n})();"
 
 

@@ -21,6 +21,7 @@ from fedskew.store import Store
 from fedskew.store.entry import checked_id
 
 AT_ONCE = 4  # processes; more would only wait for each other on one machine
+FINE = (None, 0, 143, -15)  # it runs, it ended, it was stopped
 PATIENCE = 20.0  # seconds for a run to write its checkpoint when the dashboard ends
 
 
@@ -118,8 +119,10 @@ class Control:
         return [job.run for job in self.jobs if job.run and job.process.poll() is None]
 
     def failed(self) -> dict[str, str]:
-        """Runs whose process ended with an error, and its last words."""
-        return {j.run: _last_line(j.words()) for j in self.jobs if j.run and j.process.poll() not in (None, 0, 143)}
+        """Runs whose last process ended with an error, and its last words."""
+        last = {job.run: job for job in self.jobs if job.run}
+        words = {run: _last_line(job.words()) for run, job in last.items() if job.process.poll() not in FINE}
+        return {run: line for run, line in words.items() if line != f"run {run}"}  # one that diverged says no more
 
     def close(self) -> None:
         """Stop everything that was started here and wait until it is saved."""

@@ -64,8 +64,7 @@ def clients(reader: Reader, id: str) -> dict[str, Any]:
     else:
         names = held.classes
         found |= holdings(held) | {"facts": facts(held)}
-    prepared = next((r["prepared"] for r in reader.store.records(id)[:1] if r.get("prepared")), None)
-    found["prepared"] = prepared
+    found["prepared"] = live.prepared(reader.store, entry.id)
     found["per_class"] = drawn(charts.per_class(records.per_class(group, names)))
     return found
 

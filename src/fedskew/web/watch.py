@@ -20,7 +20,7 @@ AT_MOST = 2.0  # a process that ends may change no file: while one trains, it is
 HEARTBEAT = 15.0  # seconds after which a quiet stream says that it lives
 
 # A store that vanished or changed while it was read, or whose tables hold what no fedskew wrote.
-BROKEN = (sqlite3.Error, OSError, ValueError, KeyError, TypeError)
+BROKEN = (sqlite3.Error, OSError, ValueError, KeyError, TypeError, AttributeError)
 
 Record = dict[str, Any]
 
@@ -57,15 +57,13 @@ def look(store: Store, control: Control | None = None) -> View:
 
 def summary(standing: live.Standing) -> Record:
     """A run as the table shows it."""
-    e, spec = standing.entry, standing.entry.spec
+    e = standing.entry
     keys = ("id", "name", "status", "message", "data", "partition", "algorithm", "remedy", "round", "rounds", "created")
     return {key: getattr(e, key) for key in keys} | {
         "accuracy": finite(e.accuracy),
         "emd": finite(standing.emd),
         "seconds_left": finite(standing.seconds_left),
-        "seed": spec.get("seed", 0),
-        "clients": spec.get("partition", {}).get("clients"),
-        "divergence": bool(spec.get("divergence")),
+        "seed": e.spec.get("seed", 0),
     }
 
 
@@ -82,6 +80,7 @@ class Watcher:
         self.control = control
         self.view = View()
         self.pages = 0
+        self._starting = asyncio.Lock()
         self._changed = asyncio.Condition()
         self._task: asyncio.Task[None] | None = None
         self._closing = False
@@ -90,10 +89,11 @@ class Watcher:
         """First everything, then whatever changes, as text/event-stream."""
         self.pages += 1
         try:
-            if self._task is None or self._task.done():
-                stamp = live.stamp(self.store)  # before the look, so that nothing written meanwhile is missed
-                self.view = await asyncio.to_thread(look, self.store, self.control)
-                self._task = asyncio.create_task(self._watch(stamp))
+            async with self._starting:  # of two pages that come at once, one starts the watch
+                if self._task is None or self._task.done():
+                    stamp = live.stamp(self.store)  # before the look, so that nothing written meanwhile is missed
+                    self.view = await asyncio.to_thread(look, self.store, self.control)
+                    self._task = asyncio.create_task(self._watch(stamp))
             seen = self.view
             yield _event("runs", {"store": self._told(seen), "runs": list(seen.runs.values())})
             while not self._closing:

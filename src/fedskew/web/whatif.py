@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,6 +20,7 @@ from fedskew.errors import FedskewError
 from fedskew.prepare import HOLDOUT, Share, held_out
 
 MOST_CLIENTS = 1000
+RECENT = 20.0  # seconds for which a look at the data folder is good
 
 # The slider of each partition: its first value, its ends, whether it moves by factors, its step, what it means.
 SLIDERS: dict[str, dict[str, Any]] = {
@@ -48,8 +51,7 @@ class Split:
 
 def choices(named: list[str]) -> dict[str, Any]:
     """What the page offers: data sets that are here (and those that stored runs used), partitions, ranges."""
-    folder = datasets.data_folder()
-    here = [name for name, source in SOURCES.items() if name == "digits" or check.glance(source, folder) == "ok"]
+    here = _here(datasets.data_folder(), int(time.monotonic() / RECENT))
     kinds = [k.model_fields["kind"].default for k in KINDS]
     data = [*here, *(n for n in named if n not in SOURCES)]
     return {
@@ -58,6 +60,12 @@ def choices(named: list[str]) -> dict[str, Any]:
         "clients": {"value": 10, "low": 2, "high": 200},
         "holdout": HOLDOUT,
     }
+
+
+@lru_cache(maxsize=1)
+def _here(folder: Path, when: int) -> list[str]:
+    """The data sets in the folder; a look at one of spoken words lists thousands of files, and a slider asks often."""
+    return [name for name, source in SOURCES.items() if name == "digits" or check.glance(source, folder) == "ok"]
 
 
 def split(data: str, partition: str, clients: int, beta: float, alpha: float, seed: int) -> Split:

@@ -24,6 +24,7 @@ export class Live extends EventTarget {
   runs = new Map();
   store = null;  // null until the first answer
   #stream = null;
+  #again = 0;
 
   open() {
     this.close();
@@ -41,10 +42,15 @@ export class Live extends EventTarget {
       if (told.store) this.store = told.store;
       this.#tell([...(told.changed ?? []).map((r) => r.id), ...(told.gone ?? [])]);
     });
-    this.#stream.onerror = () => this.dispatchEvent(new CustomEvent("link", { detail: "waiting" }));
+    this.#stream.onerror = () => {
+      this.dispatchEvent(new CustomEvent("link", { detail: "waiting" }));
+      // a browser tries again by itself, unless it was refused
+      if (this.#stream?.readyState === EventSource.CLOSED) this.#again = setTimeout(() => this.open(), 3000);
+    };
   }
 
   close() {
+    clearTimeout(this.#again);
     this.#stream?.close();
     this.#stream = null;
   }

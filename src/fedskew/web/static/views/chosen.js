@@ -33,11 +33,12 @@ export function chips(context, after) {
 
 export function choose(context, what) {
   const newest = [...context.live.runs.values()].sort((a, b) => (a.created < b.created ? 1 : -1)).slice(0, 6);
+  if (!newest.length) return empty("There is no run yet.", h("p", {}, "It will be here as soon as one is trained into this store."));
   return empty(`Choose runs to see ${what}.`,
     h("p", {}, "Tick them in the table of runs; seeds of one setting become one line with a band."),
     h("div", { class: "row centre" },
       h("button", { type: "button", class: "primary", onclick: () => context.go("runs") }, "Choose runs"),
-      newest.length > 0 && h("button", { type: "button", onclick: () => {
+      h("button", { type: "button", onclick: () => {
         location.hash = `${location.hash.split("?")[0]}?runs=${newest.map((r) => r.id).join(",")}`;
       } }, newest.length === 1 ? "Take the only one" : `Take the newest ${newest.length}`)));
 }

@@ -8,9 +8,11 @@ import { chips, choose, steady } from "./chosen.js";
 export const title = "Compare";
 
 export function open(box, params, context) {
-  if (![...context.picks].some((id) => context.live.runs.has(id))) {
+  const known = () => [...context.picks].some((id) => context.live.runs.has(id));
+  if (!known()) {
+    const empty = context.live.runs.size === 0;
     box.append(choose(context, "their curves side by side"));
-    return { change: () => {} };
+    return { change: () => { if (known() || (context.live.runs.size === 0) !== empty) context.again(); } };
   }
   const accuracy = new Chart({ label: "Test accuracy over communication rounds" });
   const loss = new Chart({ label: "Loss over communication rounds", nothing: "No loss was measured yet." });

@@ -25,6 +25,7 @@ export function open(box, params, context) {
       trouble.replaceChildren();
       note.textContent = `${context.picks.size ? "The chosen runs" : "All runs of the store"}: ${told.runs} evaluated, `
         + `${told.measured} with their divergence. Drag over points in one panel to see the same runs in the others; double-click to clear.`;
+      relative.nothing = rms.nothing = context.picks.size ? none : "Choose runs that were trained with --divergence to see their layers.";
       await Promise.all([chain.show(told.chain), relative.show(told.relative), rms.show(told.rms)]);
     } catch (error) {
       trouble.replaceChildren(failed(error));
