@@ -7,7 +7,7 @@ import logging
 import os
 import secrets
 import shutil
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -26,6 +26,7 @@ if TYPE_CHECKING:  # torch is imported by the methods that train, so that readin
     from fedskew.store.checkpoints import State
 
 log = logging.getLogger("fedskew.store")
+By = Callable[..., Iterator[tuple[int, "Row"]]]  # the arguments of `experiment.train_together`
 
 
 class Store:
@@ -138,12 +139,14 @@ class Store:
         engine: Engine | None = None,
         precision: Precision | None = None,
         checkpoint_seconds: float = 5.0,
+        by: By | None = None,
     ) -> Generator[tuple[str, Row], None, None]:
         """Train runs of one shape to their end as one computation, each from where it stands; gives (id, row).
 
         Resumed runs keep the engine and the precision that the first of them was started with unless others are given.
+        `by` trains them in place of `experiment.train_together`: a federation.
         """
-        from fedskew.experiment import Beginning, Run
+        from fedskew.experiment import Beginning, Run, train_together
         from fedskew.store import origin, start
         from fedskew.store.recording import Recording, newest, record
 
@@ -174,7 +177,8 @@ class Store:
                 db.executemany(
                     "UPDATE runs SET environment = ? WHERE id = ?", [(json.dumps(here), e.id) for e in entries]
                 )
-            for i, row in record(recordings, runs, data, how, beginnings):
+            rows = (by or train_together)(runs, data=data, **vars(how), beginnings=beginnings)
+            for i, row in record(recordings, beginnings, rows):
                 yield entries[i].id, row
 
     def delete(self, id: str) -> None:
