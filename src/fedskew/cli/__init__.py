@@ -9,7 +9,7 @@ from typing import Annotated
 import click
 import typer
 
-from fedskew.cli import bench, compare, console, data, demo, partition, reproduce, runs, train
+from fedskew.cli import bench, compare, console, data, demo, deploy, partition, reproduce, runs, train
 from fedskew.errors import FedskewError
 
 app = typer.Typer(
@@ -46,6 +46,7 @@ app.command()(partition.partition)
 app.command()(partition.skew)
 app.add_typer(data.app)
 app.add_typer(runs.app)
+app.add_typer(deploy.app)
 app.command()(train.train)
 app.command()(compare.compare)
 app.command()(reproduce.reproduce)

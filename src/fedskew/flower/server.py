@@ -52,16 +52,16 @@ def serve(grid: Grid, run: Run, settings: Settings) -> str:
     rows = store.advance(id, by=by, device=settings.device, engine=settings.engine, checkpoint_seconds=0)
     with closing(rows):
         for row in rows:
-            log.info("%s", told(row, run.rounds))
+            log.info("%s", told(row.record(), run.rounds))
     return id
 
 
-def told(row: Row, rounds: int) -> str:
-    """A row for people."""
-    loss = "" if row.loss is None else f", loss {row.loss:.4f}"
-    accuracy = "" if row.accuracy is None else f", accuracy {row.accuracy:.2%}"
-    lost = f", {row.lost} lost" if row.lost else ""
-    return f"round {row.round} of {rounds}{loss}{accuracy}, {row.clients} clients{lost}, {row.seconds:.1f} s"
+def told(row: dict[str, Any], rounds: int) -> str:
+    """A row's record for people."""
+    loss = "" if row["loss"] is None else f", loss {row['loss']:.4f}"
+    accuracy = "" if row["accuracy"] is None else f", accuracy {row['accuracy']:.2%}"
+    lost = f", {row['lost']} lost" if row["lost"] else ""
+    return f"round {row['round']} of {rounds}{loss}{accuracy}, {row['clients']} clients{lost}, {row['seconds']:.1f} s"
 
 
 def _logged() -> None:
