@@ -139,36 +139,39 @@ class Exchange(Generic[T]):
             self._collect()
             passed, left = time.monotonic() - began, self._open()
             if len(self.done) >= self.least:
-                asked = {a.client for a in self.waiting.values()}
                 # at the start nodes are still coming; later nobody waits for one that is not there
-                if not left or passed >= settings.deadline or (self.ask is not None and not asked):
+                here = self.ask is None or any(self._is_there(k) for k in left)
+                if not left or passed >= settings.deadline or not here:
                     break
             elif not left or passed >= settings.limit:
                 raise NoQuorum(self._told(passed))
             time.sleep(PAUSE)
         for client in left:
-            here = any(a.client == client for a in self.waiting.values())
-            self.lost[client] = f"no reply within {settings.deadline:g} s" if here else "its node is not there"
+            late = f"no reply within {settings.deadline:g} s"
+            self.lost[client] = late if self._is_there(client) else "its node is not there"
         for client, why in sorted(self.lost.items()):
             log.warning("%s: client %d is lost: %s", self.when, client, why)
 
     def _open(self) -> list[int]:
         return [k for k in self.wanted if k not in self.done and k not in self.lost]
 
+    def _is_there(self, client: int) -> bool:
+        member = self.federation.members.get(client)
+        return member is not None and member.node in self.federation.online
+
     def _move(self, client: int) -> None:
         """Send a client what it needs next, if it is there and waits for nothing."""
-        all_, member = self.federation, self.federation.members.get(client)
-        if member is None or member.node not in all_.online or any(a.client == client for a in self.waiting.values()):
+        if not self._is_there(client) or any(a.client == client for a in self.waiting.values()):
             return
-        config: Config = {}
-        if all_.share is not None and not member.ready:
-            kind, content = SHARE, all_.share
+        member, config = self.federation.members[client], Config()
+        if self.federation.share is not None and not member.ready:
+            kind, content = SHARE, self.federation.share
         elif self.ask is not None:
             kind, (content, config) = TRAIN, self.ask(client)
         else:
             self.done[client] = None
             return
-        if (id := all_.push(kind, member.node, content, **config)) is not None:
+        if (id := self.federation.push(kind, member.node, content, **config)) is not None:
             self.waiting[id] = Asked(kind, client, member.node)
             self.bytes_down += nbytes(content)
 
