@@ -7,6 +7,7 @@ from typing import cast
 
 from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
+from flwr.clientapp.typing import Mod
 
 from fedskew.errors import FedskewError
 from fedskew.flower import wire
@@ -17,9 +18,12 @@ KEPT = "fedskew.shared"  # in the context's state: this client's part of G
 Handler = Callable[[Message, Context], RecordDict]
 
 
-def client_app() -> ClientApp:
-    """A client of any fedskew run; what it holds is in its node config, what it is to do in the messages."""
-    app = ClientApp()
+def client_app(mods: list[Mod] | None = None) -> ClientApp:
+    """A client of any fedskew run; what it holds is in its node config, what it is to do in the messages.
+
+    `mods` are Flower's, around every message.
+    """
+    app = ClientApp(mods=mods)
     for kind, handler in ((wire.HELLO, hello), (wire.SHARE, share), (wire.TRAIN, train)):
         category, _, action = kind.partition(".")
         register = getattr(app, category)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -20,6 +21,7 @@ from fedskew.flower.settings import Settings
 from fedskew.flower.wire import CONFIG, HELLO, LACKS_SHARED, SHARE, TRAIN, Config, Wrong, config_of, content_of, nbytes
 
 LOOK = 3.0  # seconds between two looks at which nodes are there
+AGAIN = 30.0  # seconds after which a node whose program broke is greeted again
 PAUSE = 0.1  # seconds between two looks for replies; Flower's own loop takes 3
 
 T = TypeVar("T")
@@ -49,7 +51,7 @@ class Federation:
     members: dict[int, Member] = field(default_factory=dict)
     online: set[int] = field(default_factory=set)
     greeted: dict[str, int] = field(default_factory=dict)  # message -> node
-    heard: set[int] = field(default_factory=set)  # nodes that were greeted
+    heard: dict[int, float] = field(default_factory=dict)  # nodes that were greeted -> when to greet them again
     refused: dict[int, str] = field(default_factory=dict)  # nodes that are not taken in
     looked: float = -LOOK
 
@@ -75,11 +77,13 @@ class Federation:
             return
         self.looked = time.monotonic()
         self.online = set(self.grid.get_node_ids())
-        self.heard &= self.online  # one that went and came again may hold other data
-        for node in sorted(self.online - self.heard):
-            if (id := self.push(HELLO, node, RecordDict())) is not None:
+        # one that went and came again may hold other data
+        self.heard = {node: again for node, again in self.heard.items() if node in self.online}
+        for node in sorted(self.online):
+            due = self.heard.get(node, 0.0) <= self.looked
+            if due and (id := self.push(HELLO, node, RecordDict())) is not None:
                 self.greeted[id] = node
-                self.heard.add(node)
+                self.heard[node] = math.inf
 
     def greeting(self, node: int, reply: Message) -> None:
         """A node's answer to hello: take it in, or say why not."""
@@ -90,6 +94,8 @@ class Federation:
                 raise Wrong(f"partition-id {told.client} is already taken by node {other.node}")
         except Wrong as e:
             self.refused[node] = str(e)
+            if reply.has_error():  # Flower's own: the node's program broke, and may not the next time
+                self.heard[node] = time.monotonic() + AGAIN
             log.warning("node %d is not taken in: %s", node, e)
             return
         self.refused.pop(node, None)

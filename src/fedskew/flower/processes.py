@@ -69,7 +69,7 @@ class Link:
         if self.keys is not None:
             secure = ["--root-certificates", str(self.keys / "ca.crt")]
             secure += ["--auth-supernode-private-key", str(self.keys / key)] if key else []
-        where = ["--superlink", self.address, "--port", str(free_port()), "--max-retries", "20"]
+        where = ["--superlink", self.address, "--port", str(free_port())]
         return [program("flower-supernode"), *secure, *where, "--node-config", config]
 
     def configure(self) -> None:
