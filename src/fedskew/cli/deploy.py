@@ -75,7 +75,6 @@ def local(
 
     installed()
     from fedskew.flower import trial
-    from fedskew.flower.remote import federable
     from fedskew.flower.server import told as shown
     from fedskew.flower.settings import Settings
     from fedskew.run import Run
@@ -89,7 +88,7 @@ def local(
         made, id = Run(**entry.spec), entry.id
     else:
         made = _run(run, nodes)
-        federable(made)
+        trial.triable(made)
         id = store.create(made)
     console.note(f"run {id}, {trial.clients_of(made)} nodes")
     try:

@@ -15,6 +15,7 @@ from fedskew.data.partition import Nodes
 from fedskew.errors import FedskewError
 from fedskew.flower import keys, project
 from fedskew.flower.processes import Link, Processes, free_port, program
+from fedskew.flower.remote import federable
 from fedskew.flower.settings import Settings
 from fedskew.run import Run
 from fedskew.sides import split
@@ -28,6 +29,13 @@ def clients_of(run: Run) -> int:
     return run.partition.clients or len(split(run, datasets.load(run.data)))
 
 
+def triable(run: Run) -> None:
+    """Refuse what one machine cannot try."""
+    federable(run)
+    if isinstance(run.partition, Nodes):
+        raise FedskewError("partition nodes: a trial deals out a data set; choose another partition, such as iid")
+
+
 def local(
     run: Run, store: Store, id: str, *, tls: bool, settings: Settings, keep: Path | None = None
 ) -> Generator[dict[str, Any], None, None]:
@@ -35,8 +43,6 @@ def local(
 
     Everything that was started is ended, whatever happens. Logs stay in `keep`, if given.
     """
-    if isinstance(run.partition, Nodes):
-        raise FedskewError("partition nodes: a trial deals out a data set; choose another partition, such as iid")
     nodes = clients_of(run)
     with ExitStack() as stack:
         folder = keep or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="fedskew-")))

@@ -1,0 +1,113 @@
+"""`fedskew deploy`: its mistakes in one line, and a whole trial with TLS and keys."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+import torch
+
+from fedskew.cli import main
+from fedskew.experiment import train
+from fedskew.run import Run
+from fedskew.store import Store
+
+
+def refused(capsys, *args):
+    with pytest.raises(SystemExit) as e:
+        main(["deploy", *map(str, args)])
+    assert e.value.code == 2
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    return said
+
+
+@pytest.mark.parametrize(
+    ("args", "says"),
+    [
+        (["local", "--nodes", 3, "--clients", 4], "--nodes 3, but the run has 4 clients"),
+        (["local", "--nodes", 3, "--algorithm", "sgd"], "nothing to federate"),
+        (["local", "--nodes", 3, "--partition", "nodes"], "a trial deals out a data set"),
+        (["local", "--resume", "ab", "--rounds", 3], "--resume ab goes on with a stored run; drop --rounds"),
+        (["local", "--resume", "ab"], "no run 'ab'"),
+        (["local", "--nodes", 2, "--quorum", 2], "quorum = 2"),
+        (["local", "--nodes", 0], "0 is not in the range"),
+        (["init", "fed", "--partition", "nodes", "--divergence"], "divergence compares"),
+        (["init", "fed", "--rounds", 0], "rounds = 0"),
+    ],
+)
+def test_mistakes_are_said_in_a_line(args, says, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert says in refused(capsys, *args)
+    assert not (tmp_path / "fed").exists()
+
+
+def test_without_flower_it_says_what_to_install(tmp_path):
+    script = "import sys; sys.modules['flwr'] = None; from fedskew.cli import main; main(sys.argv[1:])"
+    for command in (["deploy", "local", "--nodes", "2"], ["deploy", "init", str(tmp_path / "fed")]):
+        done = subprocess.run([sys.executable, "-c", script, *command], capture_output=True, text=True)
+        assert done.returncode == 2
+        assert done.stderr == "fedskew: Flower is not installed: pip install 'fedskew[flower]'\n"
+
+
+def test_init_takes_the_options_of_train(tmp_path, capsys):
+    config = tmp_path / "run.toml"
+    config.write_text('partition = "nodes"\nlr = 0.01\nrounds = 7\n')
+    main_ = ["deploy", "init", str(tmp_path / "fed"), "--config", str(config), "--nodes", "2", "--lr", "0.05"]
+    with pytest.raises(SystemExit) as e:
+        main([*main_, "--host", "a.example", "--host", "b.example"])
+    assert e.value.code == 0
+    written = (tmp_path / "fed" / "federation" / "run.toml").read_text()
+    assert Run.from_toml(written) == Run(partition="nodes", clients=2, lr=0.05, rounds=7)
+    assert "a.example b.example" in (tmp_path / "fed" / "README.md").read_text()
+
+
+def fedskew(tmp_path, *args):
+    command = [sys.executable, "-m", "fedskew", "deploy", "local", *map(str, args)]
+    return subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+@pytest.mark.network
+@pytest.mark.slow
+def test_a_trial_with_tls_ends_bit_for_bit_like_the_simulation(tmp_path):
+    args = ["--nodes", 3, "--tls", "--partition", "dirichlet:0.3", "--examples", 200, "--rounds", 2, "--engine", "loop"]
+    started = fedskew(tmp_path, *args, "--deadline", 120, "--json", "--logs", tmp_path / "logs")
+    out, err = started.communicate(timeout=400)
+    assert started.returncode == 0, err
+    document = json.loads(out)
+    assert document["status"] == "finished"
+    run = Run(partition="dirichlet:0.3", clients=3, examples=200, rounds=2)
+    expected = list(train(run, engine="loop", device="cpu"))
+    assert [r["accuracy"] for r in document["rows"]] == [r.accuracy for r in expected]
+    _, state = Store().state(document["id"])
+    assert all(torch.equal(state["w"][name], leaf) for name, leaf in expected[-1].state["w"].items())
+    assert not mentioning(str(tmp_path / "logs"))
+
+
+def mentioning(text):
+    listed = subprocess.run(["ps", "-eo", "pid=,stat=,args="], capture_output=True, text=True, check=True).stdout
+    return [line for line in listed.splitlines() if text in line and " Z" not in line]
+
+
+@pytest.mark.network
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_nothing_survives_a_trial_that_is_stopped(number, tmp_path):
+    started = fedskew(tmp_path, "--nodes", 2, "--tls", "--rounds", 50, "--logs", tmp_path / "logs")
+    end = time.monotonic() + 200
+    while not (tmp_path / "logs" / "run.log").exists():  # nodes and the run are started
+        assert started.poll() is None, started.stderr.read()
+        assert time.monotonic() < end
+        time.sleep(0.1)
+    assert mentioning(str(tmp_path / "logs"))
+    os.kill(started.pid, number)
+    _, err = started.communicate(timeout=60)
+    end = time.monotonic() + 30
+    while left := mentioning(str(tmp_path / "logs")):
+        assert time.monotonic() < end, left
+        time.sleep(0.1)
+    if number != signal.SIGKILL:
+        assert started.returncode == {signal.SIGINT: 130, signal.SIGTERM: 143}[number]
+        assert "go on with: fedskew deploy local --resume" in err
