@@ -13,6 +13,7 @@ import statistics
 import tempfile
 import time
 from datetime import date
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -85,9 +86,11 @@ def timed_server() -> ServerApp:
         push, pull = grid.push_messages, grid.pull_messages
 
         def pushed(messages: Any) -> Any:
-            ids = list(push(list(messages)))
-            for id in ids:
-                note(what="pushed", message=id)
+            messages = list(messages)
+            ids = list(push(messages))
+            for message, id in zip(messages, ids, strict=True):
+                config = wire.config_of(message.content)
+                note(what="pushed", message=id, kind=message.metadata.message_type, round=config.get("server-round"))
             return ids
 
         def pulled(ids: Any) -> Any:
@@ -152,26 +155,21 @@ def measured(folder: Path, way: str, rounds: int) -> list[dict[str, Any]]:
 def per_round(events: list[dict[str, Any]]) -> list[float]:
     """Seconds from one round's first message to the next one's, or to the end; what comes before round 1 is left out."""
     (end,) = [e["at"] for e in events if e["what"] == "end"]
-    starts = [group[0] for group in _bursts([e["at"] for e in events if e["what"] == "pushed"])]
-    return [b - a for a, b in zip(starts, [*starts[1:], end], strict=True)]
-
-
-def _bursts(times: list[float]) -> list[list[float]]:
-    """Times of pushes in groups: within one, less than a second passes."""
-    groups: list[list[float]] = []
-    for at in times:
-        if groups and at - groups[-1][-1] < 1.0:
-            groups[-1].append(at)
-        else:
-            groups.append([at])
-    return groups
+    starts: dict[int, float] = {}
+    for e in events:
+        if e["what"] == "pushed" and e["kind"] == wire.TRAIN:
+            starts.setdefault(e["round"], e["at"])
+    times = [*starts.values(), end]
+    return [b - a for a, b in pairwise(times)]
 
 
 def parts(events: list[dict[str, Any]]) -> dict[str, float]:
-    """Mean seconds of what happens to a message, over all of them."""
+    """Mean seconds of what happens to a message that asks for training, over all of them."""
     by = {what: {e["message"]: e for e in events if e["what"] == what} for what in ("pushed", "worked", "pulled")}
     rows = []
     for id, worked in by["worked"].items():
+        if by["pushed"][id]["kind"] != wire.TRAIN:
+            continue
         pushed, pulled = by["pushed"][id]["at"], by["pulled"][id]["at"]
         steps = [worked["born"] - pushed, worked["began"] - worked["born"], worked["at"] - worked["began"]]
         rows.append([*steps, pulled - worked["at"]])
@@ -191,11 +189,7 @@ def main() -> None:
     for way, title in WAYS.items():
         with tempfile.TemporaryDirectory() as folder:
             events = measured(Path(folder), way, args.rounds)
-        exchanges = per_round(events)
-        if way == "ours":
-            exchanges = exchanges[1:]  # hello
-        each = 2 if way == "stock" else 1  # exchanges a round
-        rounds = [sum(exchanges[i : i + each]) for i in range(0, len(exchanges), each)]
+        rounds = per_round(events)
         found[way] = {"title": title, "seconds": [round(s, 1) for s in rounds], "message": parts(events)}
         print(
             f"{title}: {statistics.median(rounds):.1f} s a round ({', '.join(f'{s:.1f}' for s in rounds)})", flush=True

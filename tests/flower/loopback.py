@@ -54,4 +54,8 @@ class Loopback(Grid):
         return ids
 
     def pull_messages(self, message_ids: Iterable[str]) -> list[Message]:
-        return [reply for id in message_ids for reply in self.replies.pop(id, [])]
+        replies = [reply for id in message_ids for reply in self.replies.pop(id, [])]
+        for reply in replies:
+            if isinstance(reply, Exception):  # as Flower's own grid does with bytes that are no message
+                raise reply
+        return replies

@@ -92,7 +92,7 @@ def test_one_that_is_not_there_is_not_waited_for(digits):
 def test_a_node_that_comes_late_is_given_what_was_shared_and_takes_part(digits):
     grid = Loopback(NODES)
     grid.away = {101}
-    rows = federated(grid, digits)
+    rows = federated(grid, digits, deadline=2, limit=4)
     next(rows)
     assert next(rows).lost == 1
     grid.away = set()
@@ -120,7 +120,7 @@ def test_a_node_that_was_started_anew_is_given_the_shared_set_again(digits, one_
 def test_another_machine_can_take_a_lost_ones_place(digits):
     grid = Loopback([*NODES, {"partition-id": 1}])
     grid.away = {103}
-    rows = federated(grid, digits)
+    rows = federated(grid, digits, deadline=60, limit=60)
     next(rows), next(rows)
     grid.away = {101}
     while next(rows).lost:

@@ -63,6 +63,7 @@ CASES["more_examples_than_it_said"] = lambda m, r: changed(
 CASES["stale_round"] = lambda m, r: changed(r, m, metrics={"server-round": 7})
 CASES["no_arrays"] = lambda m, r: [Message(RecordDict({"metrics": r.content["metrics"]}), reply_to=m)]
 CASES["no_metrics"] = lambda m, r: [Message(RecordDict({"arrays": r.content["arrays"]}), reply_to=m)]
+CASES["unreadable"] = lambda m, r: [ValueError("Unexpected set of `children`")]
 CASES["flowers_error"] = lambda m, r: [Message(Error(2, "it broke"), reply_to=m)]
 
 

@@ -122,20 +122,18 @@ def joined(cohorts: Sequence[Cohort]) -> Cohort:
 
 def parted(cohort: Cohort, at: int) -> tuple[Cohort, Cohort]:
     """The first clients and the others."""
-    return some(cohort, slice(None, at)), some(cohort, slice(at, None))
-
-
-def some(cohort: Cohort, which: slice | list[int]) -> Cohort:
-    """Those of its clients that are at these places."""
-    return replace(
-        cohort,
-        clients=tuple(np.array(cohort.clients)[which].tolist()),
-        n=cohort.n[which],
-        index=cohort.index[which],
-        mask=cohort.mask[which],
-        draws=None if cohort.draws is None else cohort.draws[which],
-        keys=cohort.keys[which],
-        counts=None if cohort.counts is None else cohort.counts[which],
+    return tuple(  # type: ignore[return-value]
+        replace(
+            cohort,
+            clients=cohort.clients[part],
+            n=cohort.n[part],
+            index=cohort.index[part],
+            mask=cohort.mask[part],
+            draws=None if cohort.draws is None else cohort.draws[part],
+            keys=cohort.keys[part],
+            counts=None if cohort.counts is None else cohort.counts[part],
+        )
+        for part in (slice(None, at), slice(at, None))
     )
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
+import httpx
 import numpy as np
 from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.common.constant import ErrorCode
@@ -93,14 +94,18 @@ class Federation:
             if other is not None and other.node != node and other.node in self.online:
                 raise Wrong(f"partition-id {told.client} is already taken by node {other.node}")
         except Wrong as e:
-            self.refused[node] = str(e)
             if reply.has_error():  # Flower's own: the node's program broke, and may not the next time
                 self.heard[node] = time.monotonic() + AGAIN
-            log.warning("node %d is not taken in: %s", node, e)
+            self.refuse(node, e)
             return
         self.refused.pop(node, None)
         self.members[told.client] = Member(node, told.n, told.counts)
         log.info("client %d: node %d, %d examples", told.client, node, told.n)
+
+    def refuse(self, node: int, why: Wrong) -> None:
+        """Go on without a node."""
+        self.refused[node] = str(why)
+        log.warning("node %d is not taken in: %s", node, why)
 
 
 @dataclass(frozen=True)
@@ -182,13 +187,26 @@ class Exchange(Generic[T]):
             self.bytes_down += nbytes(content)
 
     def _collect(self) -> None:
-        """Take in what has come; a reply to a message that nobody waits for is dropped."""
-        for reply in _pulled(self.federation.grid, [*self.waiting, *self.federation.greeted]):
-            id = reply.metadata.reply_to_message_id
-            if (node := self.federation.greeted.pop(id, None)) is not None:
-                self.federation.greeting(node, reply)
-            elif (asked := self.waiting.pop(id, None)) is not None:
-                self._take(asked, reply)
+        """Take in what has come, one by one; a reply to a message that nobody waits for is dropped."""
+        for id in [*self.waiting, *self.federation.greeted]:
+            try:
+                replies = [r for r in self.federation.grid.pull_messages([id]) if r.metadata.reply_to_message_id == id]
+            except httpx.HTTPError:  # the SuperLink's fault
+                raise
+            except Exception as e:  # whatever a node can put into a message: one that cannot be read ends no run
+                self._drop(id, Wrong(f"its reply cannot be read ({type(e).__name__}: {e})"))
+                continue
+            for reply in replies:
+                if (node := self.federation.greeted.pop(id, None)) is not None:
+                    self.federation.greeting(node, reply)
+                elif (asked := self.waiting.pop(id, None)) is not None:
+                    self._take(asked, reply)
+
+    def _drop(self, id: str, why: Wrong) -> None:
+        if (node := self.federation.greeted.pop(id, None)) is not None:
+            self.federation.refuse(node, why)
+        else:
+            self.lost[self.waiting.pop(id).client] = str(why)
 
     def _take(self, asked: Asked, reply: Message) -> None:
         member = self.federation.members[asked.client]
@@ -219,7 +237,3 @@ class Exchange(Generic[T]):
             f"{self.when}, {len(self.done)} of {len(self.wanted)} clients gave a reply that can be used, and "
             f"{self.least} are needed ({'; '.join(reasons[:5])}); given up after {passed:.0f} s"
         )
-
-
-def _pulled(grid: Grid, ids: list[str]) -> Iterable[Message]:
-    return grid.pull_messages(ids) if ids else ()

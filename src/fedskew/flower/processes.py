@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import json
 import os
 import shutil
 import signal
@@ -75,7 +76,9 @@ class Link:
     def configure(self) -> None:
         """Tell the `flwr` command of this home where it is, under the name `here`."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        trust = "insecure = true" if self.keys is None else f'root-certificates = "{self.keys / "ca.crt"}"'
+        trust = "insecure = true"
+        if self.keys is not None:
+            trust = f"root-certificates = {json.dumps(str(self.keys.resolve() / 'ca.crt'))}"
         text = f'[superlink]\ndefault = "here"\n\n[superlink.here]\naddress = "{self.address}"\n{trust}\n'
         (self.folder / "config.toml").write_text(text, encoding="utf-8")
 

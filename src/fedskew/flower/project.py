@@ -44,7 +44,8 @@ def write(
     _fill(folder, "README.md", nodes=str(nodes), last=str(nodes - 1), host=hosts[0], data=mine, names=" ".join(hosts))
     home = folder / ".flwr"
     home.mkdir()
-    trust = f'root-certificates = "{(folder / "keys" / "ca.crt").resolve()}"' if tls else "insecure = true"
+    authority = json.dumps(str((folder / "keys" / "ca.crt").resolve()))  # Flower wants it absolute
+    trust = f"root-certificates = {authority}" if tls else "insecure = true"
     _fill(home, "config.toml", trust=trust)
     if tls:
         keys.write(folder / "keys", nodes, hosts)

@@ -47,18 +47,21 @@ class Remote(Laboratory):
         return self.run.share.received(len(self.shared)) if self.run.share and self.shared is not None else 0
 
     def size(self, k: int) -> int:
-        """Examples that client k trains on; 1 of one that has never been there, and so will not be asked."""
-        member = self.federation.members.get(k)
-        return 1 if member is None else member.n + self.received
+        """Examples that client k trains on; of one that has not been there yet, as many as others do on average."""
+        members = self.federation.members
+        own = members[k].n if k in members else round(sum(m.n for m in members.values()) / len(members))
+        return own + self.received
 
     def cohort(self, t: int, chosen: NDArray[np.int64]) -> Cohort:
-        """How many examples and steps the chosen clients go through in round t; which ones, only they know."""
+        """The chosen clients in round t, as far as they are known."""
+        return self.cohort_of(t, {k: self.size(k) for k in chosen.tolist()})
+
+    def cohort_of(self, t: int, sizes: dict[int, int]) -> Cohort:
+        """How many examples and steps clients that hold so many go through in round t; which ones, only they know."""
         plan = replace(self.plan, transform="none", balance=None, counted=None)
-        parts = [np.arange(self.size(k)) for k in chosen.tolist()]
+        parts = [np.arange(n) for n in sizes.values()]
         population = self.federation.clients, sum(map(self.size, self.federation.members))
-        return batches.cohort(
-            plan, chosen.tolist(), parts, self.run.lr_of(t), self.run.seed, t, self.device, population
-        )
+        return batches.cohort(plan, list(sizes), parts, self.run.lr_of(t), self.run.seed, t, self.device, population)
 
     def emd(self, clients: NDArray[np.int64]) -> NDArray[np.float64]:
         """Of those of the clients that report label counts, shared data included; NaN if none does."""

@@ -12,7 +12,6 @@ from flwr.serverapp import Grid
 
 from fedskew.data.dataset import Dataset
 from fedskew.data.partition import Nodes
-from fedskew.engine import batches
 from fedskew.engine.abreast import Clock
 from fedskew.engine.choose import many_of
 from fedskew.engine.evaluate import Scores, evaluate_many
@@ -75,7 +74,7 @@ def ask(lab: Remote, t: int, task: Task) -> Trained:
         return RecordDict({wire.ARRAYS: weights, **terms}), config
 
     def accept(k: int, content: RecordDict) -> check.Update:
-        update = check.update(content, network, t, int(cohort.n[place[k]]))
+        update = check.update(content, network, t, lab.size(k))
         if not update.finite:
             broken[k] = update
             raise Wrong("its weights or its loss are NaN or infinite")
@@ -88,14 +87,13 @@ def ask(lab: Remote, t: int, task: Task) -> Trained:
     except NoQuorum:
         if len(broken) < len(cohort):
             raise
-        return _arrived(task, place, broken, exchange)  # everybody's loss is NaN: the run has diverged
-    return _arrived(task, place, {k: u for k, u in exchange.done.items() if u is not None}, exchange)
+        return _arrived(lab, t, task, broken, exchange)  # everybody's loss is NaN: the run has diverged
+    return _arrived(lab, t, task, {k: u for k, u in exchange.done.items() if u is not None}, exchange)
 
 
 def _arrived(
-    task: Task, place: dict[int, int], updates: dict[int, check.Update], exchange: Exchange[check.Update]
+    lab: Remote, t: int, task: Task, updates: dict[int, check.Update], exchange: Exchange[check.Update]
 ) -> Trained:
-    clients = sorted(updates)
-    rest = batches.some(task.cohort, [place[k] for k in clients])
-    arrived = Arrived(rest, len(task.cohort) - len(clients), exchange.bytes_up, exchange.bytes_down)
-    return replace(check.trained([updates[k] for k in clients], task.w), arrived=arrived)
+    rest = lab.cohort_of(t, {k: updates[k].n for k in sorted(updates)})
+    arrived = Arrived(rest, len(task.cohort) - len(rest), exchange.bytes_up, exchange.bytes_down)
+    return replace(check.trained([updates[k] for k in rest.clients], task.w), arrived=arrived)
