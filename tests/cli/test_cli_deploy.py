@@ -37,6 +37,7 @@ def refused(capsys, *args):
         (["local", "--resume", "ab"], "no run 'ab'"),
         (["local", "--nodes", 2, "--quorum", 2], "quorum = 2"),
         (["local", "--nodes", 0], "0 is not in the range"),
+        (["local", "nowhere.toml"], "nowhere.toml"),
         (["init", "fed", "--partition", "nodes", "--divergence"], "divergence compares"),
         (["init", "fed", "--rounds", 0], "rounds = 0"),
     ],
@@ -58,12 +59,13 @@ def test_without_flower_it_says_what_to_install(tmp_path):
 def test_init_takes_the_options_of_train(tmp_path, capsys):
     config = tmp_path / "run.toml"
     config.write_text('partition = "nodes"\nlr = 0.01\nrounds = 7\n')
-    main_ = ["deploy", "init", str(tmp_path / "fed"), "--config", str(config), "--nodes", "2", "--lr", "0.05"]
-    with pytest.raises(SystemExit) as e:
-        main([*main_, "--host", "a.example", "--host", "b.example"])
-    assert e.value.code == 0
-    written = (tmp_path / "fed" / "federation" / "run.toml").read_text()
-    assert Run.from_toml(written) == Run(partition="nodes", clients=2, lr=0.05, rounds=7)
+    for folder, given in (("fed", [str(config)]), ("again", ["--config", str(config)])):
+        command = ["deploy", "init", str(tmp_path / folder), *given, "--nodes", "2", "--lr", "0.05"]
+        with pytest.raises(SystemExit) as e:
+            main([*command, "--host", "a.example", "--host", "b.example"])
+        assert e.value.code == 0
+        written = (tmp_path / folder / "federation" / "run.toml").read_text()
+        assert Run.from_toml(written) == Run(partition="nodes", clients=2, lr=0.05, rounds=7)
     assert "a.example b.example" in (tmp_path / "fed" / "README.md").read_text()
 
 
@@ -75,17 +77,23 @@ def fedskew(tmp_path, *args):
 @pytest.mark.network
 @pytest.mark.slow
 def test_a_trial_with_tls_ends_bit_for_bit_like_the_simulation(tmp_path):
-    args = ["--nodes", 3, "--tls", "--partition", "dirichlet:0.3", "--examples", 200, "--rounds", 2, "--engine", "loop"]
-    started = fedskew(tmp_path, *args, "--deadline", 120, "--json", "--logs", tmp_path / "logs")
+    """FedAvgM with shared data and warm-up; the last checkpoint holds the simulation's whole state."""
+    spec = {"partition": "dirichlet:0.3", "examples": "200", "rounds": "2", "algorithm": "fedavgm:0.9"}
+    spec |= {"share": "beta=0.2,alpha=0.5", "warm_up": "rounds=1"}
+    args = [x for key, value in spec.items() for x in (f"--{key.replace('_', '-')}", value)]
+    how = ["--nodes", 3, "--tls", "--engine", "loop", "--deadline", 200, "--json", "--logs", tmp_path / "logs"]
+    started = fedskew(tmp_path, *args, *how)
     out, err = started.communicate(timeout=400)
     assert started.returncode == 0, err
     document = json.loads(out)
     assert document["status"] == "finished"
-    run = Run(partition="dirichlet:0.3", clients=3, examples=200, rounds=2)
-    expected = list(train(run, engine="loop", device="cpu"))
-    assert [r["accuracy"] for r in document["rows"]] == [r.accuracy for r in expected]
+    expected = list(train(Run(**spec, clients=3), engine="loop", device="cpu"))
+    for key in ("round", "accuracy", "loss", "emd", "clients", "examples"):
+        assert [r[key] for r in document["rows"]] == [getattr(r, key) for r in expected]
     _, state = Store().state(document["id"])
-    assert all(torch.equal(state["w"][name], leaf) for name, leaf in expected[-1].state["w"].items())
+    assert state.keys() == expected[-1].state.keys()
+    for key, leaves in expected[-1].state.items():
+        assert all(torch.equal(state[key][name], leaf) for name, leaf in leaves.items())
     assert not mentioning(str(tmp_path / "logs"))
 
 

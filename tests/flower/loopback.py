@@ -9,22 +9,25 @@ from collections.abc import Callable, Iterable
 from uuid import uuid4
 
 from flwr.app import Context, Message, RecordDict
+from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid
 from flwr.supercore.task_identity import TaskIdentity
 
 from fedskew.flower.client import client_app
 
+Tamper = Callable[[Message, Message], list[Message]]
+
 
 class Loopback(Grid):
     """Nodes 100, 101, ... with these configs; `tamper(message, reply)` may change, drop (None) or repeat replies."""
 
-    def __init__(self, configs: list[dict], tamper: Callable[[Message, Message], list[Message]] | None = None):
+    def __init__(self, configs: list[dict], tamper: Tamper | None = None, app: ClientApp | None = None):
         TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = 1, 1, 1  # which Flower sets in a ServerApp
         self.contexts = {
             100 + i: Context(run_id=1, node_id=100 + i, node_config=c, state=RecordDict(), run_config={})
             for i, c in enumerate(configs)
         }
-        self.app = client_app()
+        self.app = app or client_app()
         self.tamper = tamper or (lambda message, reply: [reply])
         self.away: set[int] = set()
         self.replies: dict[str, list[Message]] = {}

@@ -9,6 +9,7 @@ from loopback import Loopback
 
 from fedskew.errors import FedskewError
 from fedskew.experiment import Beginning, train
+from fedskew.flower import federation
 from fedskew.flower.rounds import federate
 from fedskew.flower.settings import Settings
 from fedskew.run import Run
@@ -171,3 +172,36 @@ def test_settings_say_what_is_wrong_with_them(given, says):
 
 def test_an_apps_own_keys_are_left_alone():
     assert Settings.of({"learning-rate": 0.1, "deadline": 5}) == Settings(deadline=5)
+
+
+class Shuffled(Loopback):
+    """Replies come in the reverse order of the clients: a node with a small number is asked for its reply often."""
+
+    def pull_messages(self, message_ids):
+        (id,) = message_ids
+        self.asked = [*getattr(self, "asked", []), id]
+        node = next(m.metadata.dst_node_id for m in self.sent if m.metadata.message_id == id)
+        return super().pull_messages([id]) if self.asked.count(id) > 102 - node else []
+
+
+def test_the_order_in_which_replies_come_changes_nothing(digits, one_thread):
+    run = RUN.model_copy(update={"algorithm": Run(algorithm="scaffold").algorithm})
+    *_, last = federated(Shuffled(NODES), digits, run, deadline=60, limit=60)
+    *_, expected = train(run, data=digits, engine="loop", device="cpu")
+    assert list(last.state) == list(expected.state)
+    assert all(torch.equal(last.state["w"][n], leaf) for n, leaf in expected.state["w"].items())
+
+
+def test_a_node_whose_program_broke_is_greeted_again(digits, monkeypatch):
+    monkeypatch.setattr(federation, "AGAIN", 0.05)
+    hellos = []
+
+    def breaks_once(message, reply):
+        if message.metadata.message_type != "query.hello" or message.metadata.dst_node_id != 101:
+            return [reply]
+        hellos.append(message)
+        return [Message(Error(8, "out of memory"), reply_to=message)] if len(hellos) == 1 else [reply]
+
+    rows = list(federated(Loopback(NODES, breaks_once), digits, deadline=60, limit=60))
+    assert len(hellos) == 2
+    assert [row.lost for row in rows] == [0, 0, 0, 0]

@@ -4,9 +4,11 @@ import numpy as np
 import pytest
 import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
 from flwr.supercore.task_identity import TaskIdentity
 from hypothesis import given
 from hypothesis import strategies as st
+from loopback import Loopback
 
 from fedskew.errors import FedskewError
 from fedskew.flower import MethodStrategy
@@ -160,3 +162,31 @@ def test_a_method_that_needs_our_clients_is_refused(method, says):
 def test_it_gives_up_when_nodes_never_come():
     with pytest.raises(FedskewError, match="1 nodes are there after 0 s, 2 are needed"):
         started(MethodStrategy("median", patience=0), 1)
+
+
+def test_flowers_own_loop_drives_it_with_somebody_elses_clients():
+    """Strategy.start of Flower, a ClientApp that knows nothing of us; one of three clients breaks in round 2."""
+    theirs, seen = ClientApp(), []
+
+    @theirs.train()
+    def step(message, context):
+        config, k = message.content["config"], context.node_config["partition-id"]
+        if (config["server-round"], k) == (2, 1):
+            moved = np.full(2, np.nan, np.float32)
+        else:
+            moved = message.content["arrays"]["w"].numpy() + k
+        metrics = MetricRecord({"num-examples": 10})
+        return Message(RecordDict({"arrays": record({"w": moved}), "metrics": metrics}), reply_to=message)
+
+    grid = Loopback([{"partition-id": k} for k in range(3)], app=theirs)
+    strategy = MethodStrategy("fedavgm:0.5,plain", nodes=3)
+
+    def tested(round_, arrays):
+        seen.append(arrays["w"].numpy().tolist())
+        return MetricRecord({"round": round_})
+
+    result = strategy.start(grid, record({"w": np.zeros(2, np.float32)}), num_rounds=3, evaluate_fn=tested)
+    # every round moves the mean by 1, of clients 0 and 2 as of all three; v is 1, 1.5, 1.75
+    assert seen == [[0, 0], [1, 1], [2.5, 2.5], [4.25, 4.25]]
+    assert result.arrays["w"].numpy().tolist() == [4.25, 4.25]
+    assert [result.train_metrics_clientapp[t]["lost"] for t in (1, 2, 3)] == [0, 1, 0]

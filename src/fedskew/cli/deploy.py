@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fedskew.cli import console, options
+from fedskew.cli.config import read
 from fedskew.cli.prepared import told
 from fedskew.cli.signals import orderly
 from fedskew.errors import FedskewError
@@ -23,6 +24,7 @@ app = typer.Typer(
 )
 
 Folder = Annotated[Path, typer.Argument(metavar="DIR", help="A new folder for the app.")]
+File = Annotated[Path | None, typer.Argument(metavar="[RUN]", help="A TOML file as --config takes; flags win over it.")]
 Nodes = Annotated[
     int | None, typer.Option(help="Machines: a node is one client. \\[the run's clients]", min=1, show_default=False)
 ]
@@ -34,7 +36,7 @@ Host = Annotated[
 
 @app.command()
 @options.describing_a_run
-def init(folder: Folder, run: dict[str, Any], nodes: Nodes = None, host: Host = None) -> None:
+def init(folder: Folder, run: dict[str, Any], file: File = None, nodes: Nodes = None, host: Host = None) -> None:
     """Write a Flower app around a run: its modules, certificates, a key a node, and a README with the commands.
 
     With --partition nodes every machine holds data of its own; any other partition deals out a data set, for trials.
@@ -48,7 +50,7 @@ def init(folder: Folder, run: dict[str, Any], nodes: Nodes = None, host: Host = 
     from fedskew.flower.remote import federable
     from fedskew.flower.trial import clients_of
 
-    made = _run(run, nodes)
+    made = _run(_read(file) | run, nodes)
     federable(made)
     project.write(folder, made, nodes=clients_of(made), hosts=host or ["localhost", "127.0.0.1"])
     console.note(f"wrote {folder}: what to do next is in {folder / 'README.md'}")
@@ -58,6 +60,7 @@ def init(folder: Folder, run: dict[str, Any], nodes: Nodes = None, host: Host = 
 @options.describing_a_run
 def local(
     run: dict[str, Any],
+    file: File = None,
     nodes: Nodes = None,
     tls: Annotated[bool, typer.Option("--tls", help="With certificates and node keys, as a real one.")] = False,
     resume: Annotated[str | None, typer.Option(help="Go on with this run of the store.", show_default=False)] = None,
@@ -69,7 +72,7 @@ def local(
 ) -> None:
     """Try a run in a federation on this machine: a SuperLink and a SuperNode a client, ended when it is done.
 
-    Example: fedskew deploy local --nodes 3 --partition classes:1 --rounds 5 --tls
+    Example: fedskew deploy local run.toml --tls, or fedskew deploy local --nodes 3 --partition classes:1 --rounds 5
     """
     from fedskew.flower import installed
 
@@ -80,6 +83,7 @@ def local(
     from fedskew.run import Run
     from fedskew.store import Store
 
+    run = _read(file) | run
     store, settings = Store(), Settings(deadline=deadline, quorum=quorum, limit=2 * deadline, engine=engine or "auto")
     if resume and run:
         raise FedskewError(f"--resume {resume} goes on with a stored run; drop --{next(iter(run)).replace('_', '-')}")
@@ -105,6 +109,10 @@ def local(
         console.print_json(store.document(id))
     if store.find(id).status == "diverged":
         raise typer.Exit(1)
+
+
+def _read(file: Path | None) -> dict[str, Any]:
+    return {} if file is None else read(file)
 
 
 def _run(fields: dict[str, Any], nodes: int | None) -> Run:
