@@ -128,8 +128,8 @@ def test_nobody_keeps_the_model():
 def test_a_reply_that_comes_twice_counts_once():
     strategy = MethodStrategy("fedavg")
     a, b = started(strategy, 2)
-    twice = answer(a, shifted(0.0))
-    arrays, _ = strategy.aggregate_train(1, [twice, twice, answer(b, shifted(4.0))])
+    replies = [answer(a, shifted(0.0)), answer(a, shifted(100.0)), answer(b, shifted(4.0))]
+    arrays, _ = strategy.aggregate_train(1, replies)
     np.testing.assert_allclose(numbers(arrays)["w"], 2.0)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from fedskew.errors import FedskewError
 from fedskew.papers.protocol import Cell, Exhibit, Scale, check_only, kept
 from fedskew.report import files, page
-from fedskew.reproduce.cells import outcomes
+from fedskew.reproduce.cells import Outcome, outcomes
 from fedskew.store import Store
 
 PAPERS = ("zhao2018", "lahoti", "hsu2019")
@@ -80,10 +80,13 @@ class Request:
 
     def exhibits(self, store: Store) -> list[Exhibit]:
         """Every table and figure from what the store knows now."""
+        return [self.exhibit(store, name)[0] for name in self.names if self.columns(name)]
+
+    def exhibit(self, store: Store, name: str) -> tuple[Exhibit, list[Outcome]]:
+        """One of them, and the outcomes that it is made of."""
         _, exhibits = _modules(self.paper)
-        return [
-            exhibits.EXHIBITS[name][1](outcomes(store, self.cells(name))) for name in self.names if self.columns(name)
-        ]
+        found = outcomes(store, self.cells(name))
+        return exhibits.EXHIBITS[name][1](found), found
 
     @property
     def title(self) -> str:
