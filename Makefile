@@ -13,8 +13,8 @@ help: ## list every target
 demo: $(VENV)/.package ## install into .venv and run the demo (writes report.html)
 	$(BIN)/fedskew demo
 
-test: $(VENV)/.tools ## install with the test tools and run the whole test suite (ARGS="-k emd" narrows it)
-	$(BIN)/python -m pytest $(ARGS)
+test: $(VENV)/.tools ## install with the test tools and run the whole test suite in two processes (ARGS="-k emd" narrows it)
+	$(BIN)/python -m pytest -n 2 --dist worksteal $(ARGS)
 
 check: $(VENV)/.tools ## formatting, lint and types
 	$(BIN)/ruff format --check .

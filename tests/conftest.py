@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 settings.register_profile("fedskew", deadline=None, derandomize=True)
 settings.load_profile("fedskew")
 
+if workers := int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", 0)):  # they share the cores
+    torch.set_num_threads(max(1, torch.get_num_threads() // workers))
+
 
 @pytest.fixture
 def one_thread():

@@ -26,7 +26,7 @@ FLOORS = [
     {"laboratory"},
     {"experiment", "bench"},
     {"store"},
-    {"sweep"},
+    {"sweep", "flower"},
     {"report"},
     {"compare", "demo", "grid", "papers"},
     {"reproduce"},
@@ -83,9 +83,11 @@ def test_the_exported_names():
         fedskew.nope  # noqa: B018
 
 
-@pytest.mark.parametrize("module", ["fedskew", "fedskew.cli", "fedskew.measure", "fedskew.data.partition"])
+@pytest.mark.parametrize(
+    "module", ["fedskew", "fedskew.cli", "fedskew.flower", "fedskew.measure", "fedskew.data.partition"]
+)
 def test_the_doors_start_without_torch(module):
-    script = f"import sys, {module}; print([m for m in ('torch', 'altair', 'sklearn') if m in sys.modules])"
+    script = f"import sys, {module}; print([m for m in ('torch', 'altair', 'sklearn', 'flwr') if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
 

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedskew import FedskewError, Run, Store, grid, sweep
+from fedskew.report.records import settled
 from fedskew.sweep import check
 
 SMALL = {"model": "softmax", "examples": 200, "rounds": 2, "lr": 0.5, "clients": 4}
@@ -147,7 +148,7 @@ def test_the_table_has_a_row_a_cell_with_the_mean_over_seeds():
         ("classes:1", 4, 1, 1, 0),
         ("iid", 4, 1, 0, 1),
     ]
-    scores = [sweep.settled(store, id) for id in ids[:2]]
+    scores = [settled(store.records(id)) for id in ids[:2]]
     assert rows[0]["runs"] == ids[:2]
     assert rows[0]["accuracy"] == statistics.fmean(scores)
     assert rows[0]["std"] == statistics.stdev(scores)

@@ -51,7 +51,7 @@ def main(folder: str) -> None:
 
     client.train()(train)
     server.main()(rounds)
-    one_core: Any = {"client_resources": {"num_cpus": 1, "num_gpus": 0.0}}
+    one_core: dict[str, dict[str, Any]] = {"client_resources": {"num_cpus": 1, "num_gpus": 0.0}}
     run_simulation(server, client, num_supernodes=len(load(folder).y), backend_config=one_core)
 
 

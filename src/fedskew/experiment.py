@@ -7,6 +7,7 @@ from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
+import numpy as np
 import torch
 
 from fedskew import measure, tree
@@ -17,7 +18,7 @@ from fedskew.data.dataset import Dataset
 from fedskew.engine.abreast import Clock, by_shape
 from fedskew.engine.choose import Engine, Precision, many_of
 from fedskew.engine.evaluate import Exam, Scores, evaluate_many
-from fedskew.engine.problem import Task, Trained
+from fedskew.engine.problem import Arrived, Task, Trained
 from fedskew.engine.terms import PLAIN
 from fedskew.errors import FedskewError
 from fedskew.laboratory import Laboratory
@@ -49,6 +50,7 @@ class Row:
     bytes_down: int
     seconds: float
     prepared: dict[str, Any] | None = None  # in row 0: what was shared and how warm-up went
+    lost: int = 0  # clients of a federation that were asked but gave no valid reply in time
     state: State = field(default_factory=dict, repr=False, compare=False)  # all that the next round needs
 
     @property
@@ -124,19 +126,19 @@ def train_together(
     many = many_of(first.problem, engine)
     clock = Clock(len(runs))
     starts = beginnings or [Beginning()] * len(runs)
-    waiting = {i: _rounds(lab, start) for i, (lab, start) in enumerate(zip(labs, starts, strict=True))}
+    waiting = {i: rounds(lab, start) for i, (lab, start) in enumerate(zip(labs, starts, strict=True))}
     answers: dict[int, Trained | Scores] = {}
     paces: dict[tuple[int, int], int] = {}
     while waiting:
         tasks: dict[int, Task] = {}
         exams: dict[int, Exam] = {}
-        for i, rounds in list(waiting.items()):
-            said = _next(rounds, answers.pop(i, None))
+        for i, talk in list(waiting.items()):
+            said = following(talk, answers.pop(i, None))
             while isinstance(said, Row):
                 row = replace(said, seconds=clock.since_last(i, abreast=len(waiting)))
                 with clock.stopped():
                     yield i, row
-                said = _next(rounds, None)
+                said = following(talk, None)
             if said is None:
                 del waiting[i]
             elif isinstance(said, Task):
@@ -154,14 +156,15 @@ SHAPE = ("data", "model", "transform", "batch", "epochs", "drop_last", "momentum
 Said = Task | Exam | Row
 
 
-def _next(rounds: Generator[Said, Any, None], answer: Trained | Scores | None) -> Said | None:
+def following(talk: Generator[Said, Any, None], answer: Trained | Scores | None) -> Said | None:
+    """What the round loop says next, given the answer to what it said last; None at its end."""
     try:
-        return rounds.send(answer)
+        return talk.send(answer)
     except StopIteration:
         return None
 
 
-def _rounds(lab: Laboratory, at: Beginning) -> Generator[Said, Any, None]:
+def rounds(lab: Laboratory, at: Beginning) -> Generator[Said, Any, None]:
     """The communication rounds: gives a Task or an Exam and is sent what came of it; gives rows as they are done."""
     run, method = lab.run, lab.run.algorithm
     if at.state is None:
@@ -178,6 +181,11 @@ def _rounds(lab: Laboratory, at: Beginning) -> Generator[Said, Any, None]:
         averages = {key: state.pop(key) for key in ("swa.w", "swa.stats") if key in state}
         terms = PLAIN if isinstance(method, SGD) else method.terms(state, cohort)
         trained: Trained = yield Task(state["w"], state["stats"], cohort, terms)
+        size = tree.nbytes(state["w"]) + tree.nbytes(state["stats"])
+        sent = method.traffic * len(chosen) * size
+        arrived = trained.arrived or Arrived(cohort, 0, sent, sent)
+        if trained.arrived:
+            cohort, chosen = arrived.cohort, np.array(arrived.cohort.clients)
         state = method.step(state, cohort, trained)
         if not isinstance(method, SGD) and method.swa:
             state = swa(state | averages, t, run.rounds, method.swa)
@@ -194,7 +202,6 @@ def _rounds(lab: Laboratory, at: Beginning) -> Generator[Said, Any, None]:
         scores: Scores | None = None
         if t % run.eval_every == 0 or t == run.rounds or not math.isfinite(loss):
             scores = yield _exam(lab, state)
-        sent = method.traffic * len(chosen) * (tree.nbytes(state["w"]) + tree.nbytes(state["stats"]))
         yield Row(
             round=t,
             lr=cohort.lr,
@@ -206,9 +213,10 @@ def _rounds(lab: Laboratory, at: Beginning) -> Generator[Said, Any, None]:
             emd=0.0 if isinstance(method, SGD) else float(lab.emd(chosen).mean()),
             clients=len(chosen),
             examples=int(cohort.mask.sum()),
-            bytes_up=sent,
-            bytes_down=sent,
+            bytes_up=arrived.bytes_up,
+            bytes_down=arrived.bytes_down,
             seconds=0.0,  # the clock of train_together fills it in
+            lost=arrived.lost,
             state=dict(state),
         )
         if not math.isfinite(loss):

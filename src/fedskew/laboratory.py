@@ -23,7 +23,7 @@ from fedskew.engine.problem import Problem, weights
 from fedskew.engine.seeded import with_seeded_dropout
 from fedskew.errors import FedskewError
 from fedskew.run import Run
-from fedskew.sides import MEASURED, merged, rest_set, shared_set, sharing, sides_of, split, warm_set
+from fedskew.sides import MEASURED, Holding, drawn, merged, rest_set, sharing, warm_set
 from fedskew.tree import Tree
 
 
@@ -55,16 +55,19 @@ class Laboratory:
         engine: Engine,
         precision: Precision,
         beside: Laboratory | None = None,
+        holding: Holding | None = None,
     ) -> Laboratory:
         """Load, split and move everything; all mistakes in a spec that need the data show here.
 
-        A run that trains `beside` another shares its tensors on the device.
+        A run that trains `beside` another shares its tensors on the device. `holding` says who holds what where the
+        run's partition does not: in a federation.
         """
         place = find_device(device)
         check(engine, precision, place)
         set_precision(precision, place)
         data = datasets.load(run.data) if data is None else data
-        parts, sides = split(run, data), sides_of(run, data)
+        holding = holding or Holding.of(run, data)
+        parts, sides = holding.parts, holding.sides
         transform: Transform = data.transform if run.transform == "auto" else run.transform
         shape = transforms.output_shape(transform, data.shape)
         factory = models.find(run.model, data.name) if isinstance(run.model, str) else run.model
@@ -85,7 +88,7 @@ class Laboratory:
             test = beside.test  # runs that share it are scored in one computation
         else:
             test = _test(data, sides.validation, problem, place)
-        shared = shared_set(run, data, parts)
+        shared = drawn(run, data, sides.held, holding.examples)
         warm = warm_set(run, sides, shared, len(data.y))
         rest = rest_set(run, sides, warm, classes, len(data.y))
         return cls(

@@ -61,6 +61,37 @@ class Sides:
         return np.arange(examples) if self.clients is None else self.clients
 
 
+@dataclass(frozen=True)
+class Holding:
+    """Who holds what of a training set."""
+
+    sides: Sides
+    parts: Parts
+    examples: int  # |D|, all that clients hold
+
+    @classmethod
+    def of(cls, run: Run, data: Dataset) -> Holding:
+        """In a simulation: everything is here, and the partition deals it out."""
+        parts = split(run, data)
+        return cls(sides_of(run, data), parts, len(parts.flat))
+
+    @classmethod
+    def elsewhere(cls, run: Run, data: Dataset, clients: int, examples: int) -> Holding:
+        """Clients hold data that is not here; all that is here, less the validation split, may be shared."""
+        used, validation = _validation(run, data)
+        nothing = np.empty(0, np.int64)
+        held = np.arange(len(data.y)) if used is None else used
+        return cls(Sides(nothing, held, validation), Parts(nothing, np.zeros(clients, np.int64)), examples)
+
+    @classmethod
+    def alone(cls, client: int, examples: int) -> Holding:
+        """All that is here is one client's, whose number among the others decides its random streams."""
+        everything, nothing = np.arange(examples), np.empty(0, np.int64)
+        sizes = np.zeros(client + 1, np.int64)
+        sizes[client] = examples
+        return cls(Sides(None, nothing, nothing), Parts(everything, sizes), examples)
+
+
 def split(run: Run | Division, data: Dataset | Labels) -> Parts:
     """The clients' indices into the training set."""
     y, groups = data.y, data.groups
@@ -78,6 +109,13 @@ def split(run: Run | Division, data: Dataset | Labels) -> Parts:
 
 def sides_of(run: Run | Division, data: Dataset | Labels) -> Sides:
     """The part that is used, less the validation split, less the holdout."""
+    used, validation = _validation(run, data)
+    clients, held = _apart(data, used, run.held_out, rng.stream(run.seed, "holdout"))
+    return Sides(clients, held, validation)
+
+
+def _validation(run: Run | Division, data: Dataset | Labels) -> tuple[NDArray[np.int64] | None, NDArray[np.int64]]:
+    """The part that is used (None: all of it), and the validation split."""
     used = None
     if run.examples is not None:
         if run.examples > len(data.y):
@@ -87,8 +125,7 @@ def sides_of(run: Run | Division, data: Dataset | Labels) -> Sides:
     if run.validation and len(validation) == 0:
         examples = run.examples or len(data.y)
         raise FedskewError(f"validation = {run.validation} of {examples} examples is not one of them; raise it")
-    clients, held = _apart(data, used, run.held_out, rng.stream(run.seed, "holdout"))
-    return Sides(clients, held, validation)
+    return used, validation
 
 
 def _apart(
@@ -103,10 +140,16 @@ def _apart(
 
 def shared_set(run: Run | Division, data: Dataset | Labels, parts: Parts) -> NDArray[np.int64] | None:
     """G as indices into the training set; D is what the clients hold."""
+    return drawn(run, data, sides_of(run, data).held, len(parts.flat)) if run.share else None
+
+
+def drawn(
+    run: Run | Division, data: Dataset | Labels, held: NDArray[np.int64], examples: int
+) -> NDArray[np.int64] | None:
+    """G from what is held out, for clients that hold so many examples."""
     if run.share is None:
         return None
-    held, number = sides_of(run, data).held, len(parts.flat)
-    return held[run.share.draw(data.y[held], number, len(data.classes), rng.stream(run.seed, "shared"))]
+    return held[run.share.draw(data.y[held], examples, len(data.classes), rng.stream(run.seed, "shared"))]
 
 
 def merged(

@@ -57,6 +57,13 @@ def test_a_plan_then_a_table_then_nothing_twice(fedskew, file, monkeypatch):
     assert {run["status"] for run in document["runs"]} == {"finished"}
 
 
+def test_help_has_an_example_and_keeps_what_is_in_brackets(fedskew):
+    said = " ".join(fedskew("sweep", "--help")[1].replace("│", " ").split())
+    assert "Example: fedskew sweep grid.toml" in said
+    for words in ("[here]", "[one a GPU, else one a core]", "[2]", "[FEDSKEW_STORE, else ./runs]"):
+        assert words in said
+
+
 def test_another_store(fedskew, file, tmp_path):
     path = file(f"[base]\n{SMALL}rounds = 1\n")
     code, out, _ = fedskew("sweep", path, "--store", tmp_path / "other")

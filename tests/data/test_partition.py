@@ -294,6 +294,7 @@ def test_clients_left_out_are_ten_or_the_datas_own():
         "groups",
         "emd",
         "file",
+        "nodes",
     ]
 
 

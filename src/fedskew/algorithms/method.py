@@ -48,13 +48,14 @@ class Method(Spec):
 
     def terms(self, s: State, cohort: Cohort) -> Terms:
         """All that the method adds to the cohort's plain SGD."""
-        return Terms(self.drift(s, cohort), self._logits(cohort), self.contrast(s, cohort))
+        return Terms(self.drift(s, cohort), self.logits(cohort), self.contrast(s, cohort))
 
     def average(self, s: State, cohort: Cohort, trained: Trained) -> State:
         """`w` and `stats` of the cohort as one, by the method's mean."""
         return self.mean(s, trained, cohort.n)
 
-    def _logits(self, cohort: Cohort) -> Logits | None:
+    def logits(self, cohort: Cohort) -> Logits | None:
+        """What clients put in place of the cross-entropy of their logits, from the label counts they hold."""
         if cohort.counts is None:
             return None
         scale, offset = self.loss(cohort.counts.float())

@@ -9,7 +9,21 @@ from typing import Annotated
 import click
 import typer
 
-from fedskew.cli import bench, compare, console, data, demo, partition, report, reproduce, runs, sweep, train, ui
+from fedskew.cli import (
+    bench,
+    compare,
+    console,
+    data,
+    demo,
+    deploy,
+    partition,
+    report,
+    reproduce,
+    runs,
+    sweep,
+    train,
+    ui,
+)
 from fedskew.errors import FedskewError
 
 app = typer.Typer(
@@ -46,6 +60,7 @@ app.command()(partition.partition)
 app.command()(partition.skew)
 app.add_typer(data.app)
 app.add_typer(runs.app)
+app.add_typer(deploy.app)
 app.command()(train.train)
 app.command()(compare.compare)
 app.command()(sweep.sweep)

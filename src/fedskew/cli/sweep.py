@@ -36,11 +36,11 @@ class On(StrEnum):
 
 
 def _where(help: str, **rules: Any) -> Any:
-    return typer.Option(help=help, show_default=False, rich_help_panel=WHERE, **rules)
+    return typer.Option(help=options.bracketed(help), show_default=False, rich_help_panel=WHERE, **rules)
 
 
 def sweep(
-    grid: Annotated[Path, typer.Argument(metavar="GRID", help="A TOML file with [base], [grid] and [[runs]].")],
+    grid: Annotated[Path, typer.Argument(metavar="GRID", help="A TOML file with the tables base, grid and runs.")],
     on: Annotated[
         On, _where("here: in this process. processes: one a GPU, or one a core. ray: on a cluster. [here]")
     ] = On.here,
@@ -56,16 +56,18 @@ def sweep(
     engine: options.Engine = None,
     precision: options.Precision = None,
     checkpoint_seconds: options.CheckpointSeconds = 5.0,
-    store: Annotated[Path | None, typer.Option(help="The store's folder. [FEDSKEW_STORE, else ./runs]")] = None,
+    store: Annotated[
+        Path | None, typer.Option(help=options.bracketed("The store's folder. [FEDSKEW_STORE, else ./runs]"))
+    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be trained, and train nothing.")] = False,
     as_json: console.Json = False,
 ) -> None:
     """Train a grid of runs; the store gets all of them, whoever trains.
 
-    The file's [base] holds keys of a run, [grid] a list of values for each key that varies, of which every combination
-    is trained, and each [[runs]] one run more that differs from the base. What the store has already is not trained
-    again, and what failed or was stopped goes on from its checkpoint: the same command continues a sweep. The exit
-    status is 1 when a run failed for good.
+    The file's table base holds keys of a run, grid a list of values for each key that varies, of which every
+    combination is trained, and each of runs one more that differs from the base. What the store has already is not
+    trained again, and what failed or was stopped goes on from its checkpoint: the same command continues a sweep. The
+    exit status is 1 when a run failed for good.
 
     Example: fedskew sweep grid.toml --on processes --dry-run
     """

@@ -66,6 +66,36 @@ def read_npz(path: Path) -> Dataset:
     return from_arrays(**fields, name=path.name)
 
 
+def read_own(path: Path, classes: tuple[str, ...]) -> tuple[Array, Ints]:
+    """A client's own x and y from an .npz file, or from all those of a folder in the order of their names.
+
+    Nothing is split off for a test, and one class is enough: the classes are the federation's.
+    """
+    files = sorted(path.glob("*.npz")) if path.is_dir() else [path]
+    if not files:
+        raise FedskewError(f"{path} holds no .npz file; write some there with numpy.savez(file, x=..., y=...)")
+    parts = [_own(file, classes) for file in files]
+    first = parts[0][0]
+    for file, (x, _) in zip(files, parts, strict=True):
+        if x.shape[1:] != first.shape[1:] or x.dtype != first.dtype:
+            raise FedskewError(
+                f"{file} holds {x.dtype} of shape {x.shape[1:]}, {files[0].name} {first.dtype} of shape "
+                f"{first.shape[1:]}; make them alike"
+            )
+    return np.concatenate([x for x, _ in parts]), np.concatenate([y for _, y in parts])
+
+
+def _own(path: Path, classes: tuple[str, ...]) -> tuple[Array, Ints]:
+    with _opened(path) as file:
+        x, y = _examples(path.name, "x", file["x"]), _array(path.name, "y", file["y"])
+    if y.ndim != 1 or y.dtype.kind not in "biufUS":
+        raise FedskewError(f"{path.name}: y holds {y.dtype} of shape {y.shape}; give one class an example")
+    named = y.dtype.kind in "US"
+    y = _numbered(path.name, "y", y.astype(str), classes) if named else _whole(path.name, "y", y)
+    Dataset(path.name, x, y, x[:0], y[:0], classes)  # which refuses what cannot be trained on
+    return x, y
+
+
 def read_npz_labels(path: Path) -> Labels:
     """The labels of `read_npz(path)`; x is not read."""
     with _opened(path) as file:

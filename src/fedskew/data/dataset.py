@@ -82,6 +82,6 @@ def _check(what: str, x: Array, y: Array, classes: int) -> None:
         i = int(wrong[0])
         raise FedskewError(f"{what}: label {y[i]} at index {i} is not in 0..{classes - 1}; mend or drop it")
     if x.dtype.kind == "f":
-        bad = np.flatnonzero(~np.isfinite(x.reshape(len(x), -1)).all(axis=1))
+        bad = np.flatnonzero(~np.isfinite(x).all(axis=tuple(range(1, x.ndim))))
         if bad.size:
             raise FedskewError(f"{what}: example {int(bad[0])} has a NaN or infinite value; mend or drop it")

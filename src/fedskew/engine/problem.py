@@ -38,12 +38,23 @@ class Task:
 
 
 @dataclass(frozen=True)
+class Arrived:
+    """What came back of a cohort that was trained elsewhere."""
+
+    cohort: Cohort  # the clients whose weights are there, in ascending order
+    lost: int  # asked, but no valid reply came in time
+    bytes_up: int
+    bytes_down: int
+
+
+@dataclass(frozen=True)
 class Trained:
     """A cohort after its local epochs; every leaf carries the client axis."""
 
     w: Tree  # (K, ...) weights
     stats: Tree  # (K, ...) batch-norm statistics and counters
     loss: Tensor  # (K,) mean training loss over the examples each client went through
+    arrived: Arrived | None = None  # from a network: who is left of the cohort
 
 
 def weights(model: nn.Module) -> tuple[Tree, Tree]:

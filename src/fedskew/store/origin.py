@@ -12,6 +12,7 @@ import torch
 
 from fedskew.data import datasets
 from fedskew.data.dataset import Dataset
+from fedskew.data.partition import Nodes
 from fedskew.engine.choose import Engine, Precision
 from fedskew.laboratory import find_device
 from fedskew.run import Run
@@ -26,19 +27,25 @@ def loaded(run: Run, data: Dataset | None) -> Dataset:
 
 def fingerprint(run: Run, data: Dataset, initial: Tree | None = None) -> dict[str, str]:
     """sha256 of the data, its split (which depends on a split file and on numpy's streams), G, and given weights."""
+    if isinstance(run.partition, Nodes):  # clients hold what nobody here can see
+        return {"data": data.fingerprint()} | _start(initial)
     parts = split(run, data)
     digest = hashlib.sha256(parts.sizes.data)
     digest.update(np.ascontiguousarray(parts.flat, np.int64).data)
     prints = {"data": data.fingerprint(), "partition": digest.hexdigest()}
     if (shared := shared_set(run, data, parts)) is not None:
         prints["shared"] = hashlib.sha256(np.ascontiguousarray(shared, np.int64).data).hexdigest()
-    if initial is not None:
-        start = hashlib.sha256()
-        for name in sorted(initial):
-            start.update(name.encode())
-            start.update(initial[name].cpu().flatten().contiguous().view(torch.uint8).numpy().data)
-        prints["start"] = start.hexdigest()
-    return prints
+    return prints | _start(initial)
+
+
+def _start(initial: Tree | None) -> dict[str, str]:
+    if initial is None:
+        return {}
+    digest = hashlib.sha256()
+    for name in sorted(initial):
+        digest.update(name.encode())
+        digest.update(initial[name].cpu().flatten().contiguous().view(torch.uint8).numpy().data)
+    return {"start": digest.hexdigest()}
 
 
 @dataclass(frozen=True)

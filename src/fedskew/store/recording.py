@@ -6,19 +6,17 @@ import json
 import logging
 import sqlite3
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from fedskew.data.dataset import Dataset
 from fedskew.errors import FedskewError
-from fedskew.experiment import Beginning, Row, Run, train_together
+from fedskew.experiment import Beginning, Row
 from fedskew.store import checkpoints
 from fedskew.store.checkpoints import State
 from fedskew.store.database import explained, transaction
 from fedskew.store.entry import now
-from fedskew.store.origin import How
 
 KEPT = 2  # the last checkpoint, and one before it in case the last is damaged
 SHARE = 20  # a checkpoint that took t seconds is followed by at least 20 t of training: 5 % at most
@@ -192,12 +190,12 @@ def begin(recordings: Sequence[Recording], beginnings: Sequence[Beginning]) -> N
 
 
 def record(
-    recordings: Sequence[Recording], runs: Sequence[Run], data: Dataset, how: How, beginnings: Sequence[Beginning]
+    recordings: Sequence[Recording], beginnings: Sequence[Beginning], rows: Iterator[tuple[int, Row]]
 ) -> Generator[tuple[int, Row], None, None]:
-    """Train runs of one shape together, each from its beginning to its end; rows are kept, then given."""
+    """Keep the rows of runs that train, each from its beginning to its end, then give them."""
     begin(recordings, beginnings)
     try:
-        for i, row in train_together(runs, data=data, **vars(how), beginnings=beginnings):
+        for i, row in rows:
             recordings[i].append(row)
             yield i, row
         for recording, at in zip(recordings, beginnings, strict=True):

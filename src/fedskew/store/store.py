@@ -6,7 +6,7 @@ import json
 import os
 import secrets
 import shutil
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -24,6 +24,8 @@ if TYPE_CHECKING:  # torch is imported by the methods that train, so that readin
     from fedskew.engine.choose import Engine, Precision
     from fedskew.experiment import Row, Run
     from fedskew.store.checkpoints import State
+
+By = Callable[..., Iterator[tuple[int, "Row"]]]  # the arguments of `experiment.train_together`
 
 
 class Store(Shown):
@@ -157,12 +159,15 @@ class Store(Shown):
         precision: Precision | None = None,
         checkpoint_seconds: float = 5.0,
         until: int | None = None,
+        by: By | None = None,
     ) -> Generator[tuple[str, Row], None, None]:
         """Train runs of one shape to their end as one computation, each from where it stands; gives (id, row).
 
         With `until` they stop after that round, to go on another time: they are then interrupted, not finished.
         Resumed runs keep the engine and the precision that the first of them was started with unless others are given.
+        `by` trains them in place of `experiment.train_together`: a federation.
         """
+        from fedskew.experiment import train_together
         from fedskew.store.hold import take
         from fedskew.store.recording import record
 
@@ -172,7 +177,8 @@ class Store(Shown):
             how = held.how(device, engine, precision)
             data = held.checked(data)
             held.place(how)
-            for i, row in record(held.recordings, held.runs, data, how, held.beginnings):
+            rows = (by or train_together)(held.runs, data=data, **vars(how), beginnings=held.beginnings)
+            for i, row in record(held.recordings, held.beginnings, rows):
                 yield held.ids[i], row
 
     def delete(self, id: str) -> None:

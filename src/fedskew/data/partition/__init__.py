@@ -12,9 +12,10 @@ from fedskew.data.partition.dirichlet import Dirichlet, DirichletByClass
 from fedskew.data.partition.emd import Emd
 from fedskew.data.partition.even import Iid, Quantity
 from fedskew.data.partition.natural import File, Groups
+from fedskew.data.partition.nodes import Nodes
 from fedskew.data.partition.parts import Parts
 
-AnyPartition = Iid | Classes | Shards | Dirichlet | DirichletByClass | Quantity | Groups | Emd | File
+AnyPartition = Iid | Classes | Shards | Dirichlet | DirichletByClass | Quantity | Groups | Emd | File | Nodes
 Partition = Annotated[AnyPartition, Field(discriminator="kind")]
 
 KINDS: tuple[type[AnyPartition], ...] = (
@@ -27,6 +28,7 @@ KINDS: tuple[type[AnyPartition], ...] = (
     Groups,
     Emd,
     File,
+    Nodes,
 )
 
 
@@ -49,6 +51,7 @@ __all__ = [
     "File",
     "Groups",
     "Iid",
+    "Nodes",
     "Partition",
     "Parts",
     "Quantity",
