@@ -84,6 +84,7 @@ def served(folder: Path, *, token: str | None = None, control: bool = False) -> 
         app = make_app(store, Rules(LOOPBACK, token=token, cookie=f"fedskew-{port}"), control=control)
         config = uvicorn.Config(app, log_level="error", timeout_graceful_shutdown=1, ws="none")
         server = uvicorn.Server(config)
+        app.state.watcher.ending = lambda: server.should_exit
         thread = threading.Thread(target=server.run, kwargs={"sockets": [bound]})
         thread.start()
         headers = {"authorization": f"Bearer {token}"} if token else {}

@@ -5,11 +5,12 @@ from __future__ import annotations
 import http.client
 import subprocess
 import sys
+import time
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
-from dashboards import dashboard, served
+from dashboards import dashboard, events, served
 
 from fedskew.errors import FedskewError
 from fedskew.web.guard import LOOPBACK, Rules
@@ -163,3 +164,8 @@ def test_the_command_prints_its_address_and_ends_on_ctrl_c(filled):
     with dashboard(filled, "--token", TOKEN) as address:
         assert address.startswith("http://127.0.0.1:")
         assert address.endswith(f"/?token={TOKEN}")
+        stream = events(address.split("/?")[0], headers={"authorization": f"Bearer {TOKEN}"})
+        assert next(stream)[0] == "runs"
+        began = time.monotonic()  # an open page neither holds it up nor makes it complain
+    assert time.monotonic() - began < 10
+    assert list(stream) == []

@@ -58,6 +58,7 @@ def make_app(store: Store, rules: Rules, *, control: bool = False) -> FastAPI:
         lifespan=lifespan,
         middleware=[Middleware(Guard, rules=rules)],
     )
+    app.state.watcher = watcher
     app.add_exception_handler(Exception, _said)
     for kind in (FedskewError, RequestValidationError, HTTPException, *BROKEN):
         app.add_exception_handler(kind, _said)

@@ -73,20 +73,23 @@ def run(store: Store, place: Place, *, browser: bool, say: Callable[[str], None]
     shown = socket.gethostname() if everywhere else f"[{host}]" if ":" in host else host
     address = f"http://{shown}:{port}/" + (f"?token={place.token}" if place.token else "")
     disable_debug_mode()  # charts are checked by tests; here the check would take longer than the chart
+    made = app.make_app(store, rules, control=place.control)
     config = uvicorn.Config(
-        app.make_app(store, rules, control=place.control),
+        made,
         log_level="warning",
         access_log=False,
         server_header=False,
         timeout_graceful_shutdown=2,
         ws="none",
     )
+    server = uvicorn.Server(config)
+    made.state.watcher.ending = lambda: server.should_exit
     try:
         say(address)
         threading.Thread(target=app.bundle, daemon=True).start()  # ready before the first chart asks for it
         if browser and _has_screen():
             webbrowser.open(address)
-        uvicorn.Server(config).run(sockets=[bound])
+        server.run(sockets=[bound])
     except KeyboardInterrupt:
         pass  # the usual way to end it
     finally:

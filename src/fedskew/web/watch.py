@@ -7,7 +7,7 @@ import json
 import math
 import sqlite3
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -80,6 +80,7 @@ class Watcher:
         self.control = control
         self.view = View()
         self.pages = 0
+        self.ending: Callable[[], bool] = lambda: False  # the server waits for streams before it ends: they must, too
         self._starting = asyncio.Lock()
         self._changed = asyncio.Condition()
         self._task: asyncio.Task[None] | None = None
@@ -115,13 +116,14 @@ class Watcher:
         async with self._changed:
             self._closing = True
             self._changed.notify_all()
-        if self._task:
-            self._task.cancel()
 
     async def _watch(self, stamp: live.Stamp) -> None:
         looked = time.monotonic()
         while self.pages:
             await asyncio.sleep(EVERY)
+            if self.ending():
+                await self.close()
+                return
             now = await asyncio.to_thread(live.stamp, self.store)
             alive = self.view.ours or any(r["status"] == "running" for r in self.view.runs.values())
             if now == stamp and not (alive and time.monotonic() - looked > AT_MOST):
