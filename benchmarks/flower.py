@@ -62,9 +62,9 @@ def timed_client() -> ClientApp:
     """Our client, which also answers Flower's question for an evaluation, and notes when it does what."""
 
     def watch(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
-        began, id = time.time(), message.metadata.message_id
+        began, used, id = time.time(), time.process_time(), message.metadata.message_id
         reply = call_next(message, context)
-        note(what="worked", message=id, born=born(), began=began)
+        note(what="worked", message=id, born=born(), began=began, cpu=[used, time.process_time() - used])
         return reply
 
     app = client_app(mods=[watch])
@@ -172,8 +172,9 @@ def parts(events: list[dict[str, Any]]) -> dict[str, float]:
             continue
         pushed, pulled = by["pushed"][id]["at"], by["pulled"][id]["at"]
         steps = [worked["born"] - pushed, worked["began"] - worked["born"], worked["at"] - worked["began"]]
-        rows.append([*steps, pulled - worked["at"]])
-    names = ("until the node starts a process", "Python, Flower and torch start", "load and train", "the way back")
+        rows.append([*steps, pulled - worked["at"], *worked["cpu"]])
+    names = ["until the node starts a process", "Python, Flower and torch start", "load and train", "the way back"]
+    names += ["CPU of the start", "CPU of load and train"]
     return {
         name: round(statistics.mean(column), 2) for name, column in zip(names, zip(*rows, strict=True), strict=True)
     }
@@ -185,18 +186,18 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
     found: dict[str, Any] = {"date": str(date.today()), "cores": os.cpu_count(), "nodes": NODES, "rounds": args.rounds}
-    found["load_before"] = round(os.getloadavg()[0], 1)
     for way, title in WAYS.items():
+        before = os.getloadavg()[0]
         with tempfile.TemporaryDirectory() as folder:
             events = measured(Path(folder), way, args.rounds)
-        rounds = per_round(events)
-        found[way] = {"title": title, "seconds": [round(s, 1) for s in rounds], "message": parts(events)}
+        rounds, load = per_round(events), [round(before, 1), round(os.getloadavg()[0], 1)]
+        seconds = [round(s, 1) for s in rounds]
+        found[way] = {"title": title, "seconds": seconds, "message": parts(events), "load": load}
         print(
             f"{title}: {statistics.median(rounds):.1f} s a round ({', '.join(f'{s:.1f}' for s in rounds)})", flush=True
         )
         for name, seconds in found[way]["message"].items():
             print(f"  {name}: {seconds:.1f} s", flush=True)
-    found["load_after"] = round(os.getloadavg()[0], 1)
     if args.json:
         args.json.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
 

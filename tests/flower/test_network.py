@@ -87,8 +87,8 @@ def test_a_killed_superlink_and_a_new_run_with_the_resume_key_end_like_the_simul
         running = flwr_run(programs, app)
         (entry,) = until(lambda: [e for e in store.runs() if e.round >= 1], running)
         os.kill(programs.started["superlink"].pid, signal.SIGKILL)
-        programs.started.pop("superlink").wait()
-        programs.stop("run")
+        programs.started["superlink"].wait()
+        programs.stop("superlink", "run")
         assert store.find(entry.id).round < run.rounds
         programs.start("superlink", link.command())
         programs.wait_for(link)

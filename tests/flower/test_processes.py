@@ -25,7 +25,10 @@ import sys, time
 from pathlib import Path
 from fedskew.flower.processes import Processes
 with Processes(Path(sys.argv[1])) as programs:
-    print(programs.start("child", [sys.executable, "-c", "import time; time.sleep(600)"]).pid, flush=True)
+    print(programs.start("family", [sys.executable, "-c", sys.argv[2]]).pid, flush=True)
+    while not programs.log("family").read_text().strip():
+        time.sleep(0.02)
+    print(programs.log("family").read_text(), flush=True)
     time.sleep(600)
 """
 
@@ -66,14 +69,14 @@ def test_one_that_does_not_listen_is_killed(tmp_path, monkeypatch):
     assert stubborn.returncode == -signal.SIGKILL
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells children that their parent was killed")
-def test_a_killed_parent_takes_its_programs_with_it(tmp_path):
-    parent = subprocess.Popen([sys.executable, "-c", PARENT, str(tmp_path)], stdout=subprocess.PIPE, text=True)
-    child = int(parent.stdout.readline())
+def test_a_killed_parent_takes_its_programs_and_their_children_with_it(tmp_path):
+    command = [sys.executable, "-c", PARENT, str(tmp_path), FAMILY]
+    parent = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    program, child = int(parent.stdout.readline()), int(parent.stdout.readline())
     os.kill(parent.pid, signal.SIGKILL)
     parent.wait()
     parent.stdout.close()
-    until(lambda: gone(child))
+    until(lambda: gone(program) and gone(child))
 
 
 def test_a_superlink_that_cannot_start_says_why(tmp_path):

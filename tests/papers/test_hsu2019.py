@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from fedskew import Store, load, rng
-from fedskew.cli.train import _NOT_THE_RUNS
+from fedskew.cli.train import NOT_THE_RUNS
 from fedskew.errors import FedskewError
 from fedskew.papers import hsu2019, hsu2019_exhibits
 from fedskew.papers.protocol import kept
@@ -165,7 +165,7 @@ def test_every_remedy_gives_the_command_that_trains_it():
         words = shlex.split(record["command"])
         assert words[:2] == ["fedskew", "train"]
         given = {k.removeprefix("--").replace("-", "_"): v for k, v in zip(words[2::2], words[3::2], strict=True)}
-        assert not set(given) & _NOT_THE_RUNS
+        assert not set(given) & NOT_THE_RUNS
         assert Run(**given) == by_name[record["remedy"]]
     assert {c.runs[0].held_out for c in decided if c.setting["shared"]} == {0.05}
     published = kept(hsu2019.figure5("cifar10", replace(FULL, seeds=1)), ["C=0.05", "E=1", "algorithm=FedAvgM"])[0]

@@ -10,6 +10,7 @@ import typer
 
 from fedskew.cli import console, options
 from fedskew.cli.config import read
+from fedskew.cli.described import describing_a_run
 from fedskew.cli.prepared import told
 from fedskew.cli.signals import orderly
 from fedskew.errors import FedskewError
@@ -35,7 +36,7 @@ Host = Annotated[
 
 
 @app.command()
-@options.describing_a_run
+@describing_a_run
 def init(folder: Folder, run: dict[str, Any], file: File = None, nodes: Nodes = None, host: Host = None) -> None:
     """Write a Flower app around a run: its modules, certificates, a key a node, and a README with the commands.
 
@@ -57,7 +58,7 @@ def init(folder: Folder, run: dict[str, Any], file: File = None, nodes: Nodes = 
 
 
 @app.command()
-@options.describing_a_run
+@describing_a_run
 def local(
     run: dict[str, Any],
     file: File = None,

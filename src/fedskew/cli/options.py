@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable
-from functools import wraps
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -79,32 +76,3 @@ Holdout = Annotated[float | None, _run("Part of the training set that no client 
 Validation = Annotated[
     float | None, _run("Split off this part of the training set and score on it, not on the test set. [0]")
 ]
-
-# The fields of a run in the order of `fedskew train --help`.
-RUN: dict[str, Any] = {
-    **{"config": Config, "name": Name, "data": Data, "examples": Examples, "partition": Partition, "clients": Clients},
-    **{"model": Model, "transform": Transform, "algorithm": Algorithm, "share": Share, "warm_up": WarmUp},
-    **{"start": Start, "holdout": Holdout, "validation": Validation, "rounds": Rounds, "epochs": Epochs},
-    **{"batch": Batch, "drop_last": DropLast, "lr": Lr, "lr_decay": LrDecay, "momentum": Momentum},
-    **{"weight_decay": WeightDecay, "participation": Participation, "cohort": Cohort, "eval_every": EvalEvery},
-    **{"divergence": Divergence, "seed": Seed},
-}
-
-
-def describing_a_run(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the options of RUN; it gets what they say as its argument `run`, a dict of a run's fields."""
-
-    @wraps(command)
-    def called(**values: Any) -> None:
-        given = {key: value for key in RUN if (value := values.pop(key)) is not None}
-        path = given.pop("config", None)
-        from fedskew.cli.config import read
-
-        command(run=(read(path) if path else {}) | given, **values)
-
-    own = inspect.signature(command, eval_str=True)
-    kept = [p.replace(kind=p.KEYWORD_ONLY) for p in own.parameters.values() if p.name != "run"]
-    added = [inspect.Parameter(k, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=a) for k, a in RUN.items()]
-    called.__signature__ = own.replace(parameters=kept + added)  # type: ignore[attr-defined]
-    called.__annotations__ = {p.name: p.annotation for p in kept + added}
-    return called

@@ -47,7 +47,7 @@ def train(
 
     Example: fedskew train --data mnist --partition classes:1 --share beta=0.1,alpha=0.5 --lr 0.01 --rounds 20
     """
-    given = {key: value for key, value in locals().items() if key not in _NOT_THE_RUNS and value is not None}
+    given = {key: value for key, value in locals().items() if key not in NOT_THE_RUNS and value is not None}
     from fedskew.cli.runs import follow
     from fedskew.run import Run
     from fedskew.store import Store
@@ -59,4 +59,4 @@ def train(
     follow(store, id, **how, checkpoint_seconds=checkpoint_seconds, as_json=as_json)
 
 
-_NOT_THE_RUNS = {"config", "device", "engine", "precision", "checkpoint_seconds", "as_json"}
+NOT_THE_RUNS = {"config", "device", "engine", "precision", "checkpoint_seconds", "as_json"}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import json
 import os
 import shutil
@@ -25,6 +24,20 @@ GRACE = 5.0  # seconds to end in an orderly way
 START = 60.0  # seconds that a SuperLink may take to answer
 POLL = "0.1"  # seconds between a SuperExec's looks for work; Flower's default is 1
 TAIL = 12  # lines of a log that are shown when its program has failed
+# Reads which groups of processes there are until its input ends, which it does however its parent ends, and ends them.
+GUARD = """
+import os, signal, sys, time
+groups = set()
+for line in sys.stdin:
+    (groups.add if line[0] == "+" else groups.discard)(int(line[1:]))
+for number in (signal.SIGTERM, signal.SIGKILL) if groups else ():
+    for group in groups:
+        try:
+            os.killpg(group, number)
+        except OSError:
+            pass
+    time.sleep(float(sys.argv[1]) if number == signal.SIGTERM else 0)
+"""
 
 
 def program(name: str) -> str:
@@ -100,6 +113,7 @@ class Processes:
     folder: Path
     variables: Mapping[str, str] = field(default_factory=dict)  # added to their environment
     started: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+    guard: subprocess.Popen[bytes] | None = None  # ends what is left if this process cannot
 
     def __enter__(self) -> Processes:
         return self
@@ -108,6 +122,9 @@ class Processes:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.stop(*self.started)
+        if self.guard is not None and self.guard.stdin is not None:
+            self.guard.stdin.close()
+            self.guard.wait()
 
     def log(self, name: str) -> Path:
         """What a program said."""
@@ -125,9 +142,18 @@ class Processes:
                 stderr=subprocess.STDOUT,
                 env=self.environment(place),
                 start_new_session=True,
-                preexec_fn=_die_with_parent if sys.platform == "linux" else None,
             )
+        self._tell("+", self.started[name].pid)
         return self.started[name]
+
+    def _tell(self, sign: str, group: int) -> None:
+        """Let the guard know of a group that was started, or has ended."""
+        if self.guard is None:
+            command = [sys.executable, "-I", "-S", "-c", GUARD, str(GRACE)]
+            self.guard = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)
+        assert self.guard.stdin is not None
+        self.guard.stdin.write(f"{sign}{group}\n".encode())
+        self.guard.stdin.flush()
 
     def environment(self, home: Path) -> dict[str, str]:
         """Of a program with this home: quiet, with our Python's programs first."""
@@ -162,13 +188,9 @@ class Processes:
         for process in chosen:
             _signal(process.pid, signal.SIGKILL)  # its children, too, are in its group
             process.wait()
+            self._tell("-", process.pid)
 
 
 def _signal(group: int, number: int) -> None:
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(group, number)
-
-
-def _die_with_parent() -> None:
-    """Ask Linux for SIGTERM when the process that started us is gone, even if it was killed."""
-    ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG

@@ -81,7 +81,7 @@ def register(programs: Processes, link: Link, *names: str) -> None:
     for name, process in asked.items():
         if process.wait() != 0:
             raise FedskewError(f"{name} could not be registered: {programs.tail(f'register-{name}')}")
-        programs.started.pop(f"register-{name}")
+        programs.stop(f"register-{name}")
 
 
 def _rows(programs: Processes, store: Store, id: str) -> Iterator[dict[str, Any]]:
