@@ -75,8 +75,11 @@ def curves(
             ],
         )
     )
-    drawn = (part.encode(**shared) for part in (band.properties(name="lines"), line, dots))
-    layers = alt.layer(*drawn, *_level(level))
+    parts = (band.properties(name="lines"), line, dots)
+    if level is None:  # said once for the three of them: sixty names in three places make a page large
+        layers = alt.layer(*parts).encode(**shared)
+    else:
+        layers = alt.layer(*(part.encode(**shared) for part in parts), *_level(level))
     chart: Chart
     if facet:
         panels = [
