@@ -183,11 +183,14 @@ def parts(events: list[dict[str, Any]]) -> dict[str, float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=4)
-    parser.add_argument("--json", type=Path)
+    parser.add_argument("--way", choices=WAYS, nargs="*", default=list(WAYS))
+    parser.add_argument("--json", type=Path, help="what is there already of other ways stays")
     args = parser.parse_args()
     found: dict[str, Any] = {"date": str(date.today()), "cores": os.cpu_count(), "nodes": NODES, "rounds": args.rounds}
-    for way, title in WAYS.items():
-        before = os.getloadavg()[0]
+    if args.json and args.json.exists():
+        found = json.loads(args.json.read_text(encoding="utf-8")) | found
+    for way in args.way:
+        title, before = WAYS[way], os.getloadavg()[0]
         with tempfile.TemporaryDirectory() as folder:
             events = measured(Path(folder), way, args.rounds)
         rounds, load = per_round(events), [round(before, 1), round(os.getloadavg()[0], 1)]
@@ -198,8 +201,8 @@ def main() -> None:
         )
         for name, seconds in found[way]["message"].items():
             print(f"  {name}: {seconds:.1f} s", flush=True)
-    if args.json:
-        args.json.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
+        if args.json:
+            args.json.write_text(json.dumps(found, indent=2) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
