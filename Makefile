@@ -14,7 +14,7 @@ demo: $(VENV)/.package ## install into .venv and run the demo (writes report.htm
 	$(BIN)/fedskew demo
 
 test: $(VENV)/.tools ## install with the test tools and run every test (ARGS="-k emd" narrows them)
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not network" $(ARGS)
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not network" $(ARGS)
 	$(BIN)/python -m pytest -m network $(ARGS) || [ $$? = 5 ]  # alone: a federation fills the machine; 5: none is meant
 
 check: $(VENV)/.tools ## formatting, lint and types
