@@ -10,6 +10,8 @@ import fedskew  # noqa: F401 - before torch, whose threads it tells how to wait
 
 import torch  # isort: skip
 
+from fedskew.engine import threads  # isort: skip
+
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
@@ -24,10 +26,9 @@ if workers := int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", 0)):  # they share
 @pytest.fixture
 def one_thread():
     """Networks this small only wait for each other on several."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+    with threads.restored():
+        torch.set_num_threads(1)
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -15,6 +15,7 @@ from fedskew.errors import FedskewError
 from fedskew.prepare import HOLDOUT, parse_share, parse_warm_up
 from fedskew.report import charts
 from fedskew.report.page import Figure, Section
+from fedskew.report.parts import Chart
 from fedskew.report.records import compared, settled
 from fedskew.report.tables import Column, Table, megabytes
 from fedskew.run import Run
@@ -134,9 +135,7 @@ def table(found: Sequence[dict[str, Any]], base: Run) -> Table:
     )
 
 
-def chart(
-    store: Store, field: Sequence[tuple[Entrant, Sequence[str]]], found: Sequence[dict[str, Any]]
-) -> charts.Chart:
+def chart(store: Store, field: Sequence[tuple[Entrant, Sequence[str]]], found: Sequence[dict[str, Any]]) -> Chart:
     """Every method's accuracy over rounds, its seeds as a band, in the order of the table."""
     order = [f"{r['algorithm']} + {r['remedy']}" if r["remedy"] else r["algorithm"] for r in found]
     points = [
@@ -148,7 +147,7 @@ def chart(
     return charts.accuracy_curves(points, runs=order)
 
 
-def sections(found: Sequence[dict[str, Any]], base: Run, curves: charts.Chart) -> list[Section]:
+def sections(found: Sequence[dict[str, Any]], base: Run, curves: Chart) -> list[Section]:
     """The page: the table and the chart."""
     return [
         Section("Which remedy pays", table=table(found, base)),

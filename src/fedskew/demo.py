@@ -11,10 +11,11 @@ import altair as alt
 
 from fedskew.experiment import Row, Run
 from fedskew.prepare import HOLDOUT
-from fedskew.report import charts
+from fedskew.report import charts, reached
 from fedskew.report.clients import holdings_of
 from fedskew.report.groups import in_short
 from fedskew.report.page import Figure, Section
+from fedskew.report.parts import Chart
 from fedskew.report.population import population
 from fedskew.report.tables import Column, Table, points
 
@@ -196,7 +197,7 @@ def sections(outcomes: Sequence[Outcome]) -> list[Section]:
             "Skew against accuracy",
             figures=[
                 Figure(
-                    charts.emd_accuracy(
+                    reached.emd_accuracy(
                         [
                             row | {"run": o.label}
                             for row, o in zip(records(outcomes), outcomes, strict=True)
@@ -211,7 +212,7 @@ def sections(outcomes: Sequence[Outcome]) -> list[Section]:
     ]
 
 
-def curves(outcomes: Sequence[Outcome]) -> charts.Chart:
+def curves(outcomes: Sequence[Outcome]) -> Chart:
     """Accuracy over rounds, a line a run."""
     return charts.accuracy_curves(
         {"run": o.label, "round": row.round, "accuracy": row.accuracy} for o in outcomes for row in o.rows

@@ -29,10 +29,9 @@ SINGLE = 2e-4
 
 @pytest.fixture
 def two_threads():
-    before = torch.get_num_threads()
-    torch.set_num_threads(2)
-    yield
-    torch.set_num_threads(before)
+    with threads.restored():
+        torch.set_num_threads(2)
+        yield
 
 
 @pytest.mark.parametrize("name", NETWORKS)

@@ -10,7 +10,8 @@ import pytest
 from PIL import Image
 
 from fedskew.errors import FedskewError
-from fedskew.report import charts, files, theme
+from fedskew.report import charts, files, parts, reached, theme
+from fedskew.report.parts import Chart
 from fedskew.report.population import population
 
 RUNS = ["sgd", "fedavg, iid", "fedavg, classes:1"]
@@ -34,7 +35,7 @@ PAIRS = [
 ]
 
 
-def svg(chart: charts.Chart, tmp_path: Path) -> str:
+def svg(chart: Chart, tmp_path: Path) -> str:
     return files.save(chart, tmp_path / "chart.svg").read_text()
 
 
@@ -42,7 +43,7 @@ def texts(drawing: str) -> list[str]:
     return [e.text or "" for e in ElementTree.fromstring(drawing).iter() if e.tag.endswith("}text")]
 
 
-def colours(chart: charts.Chart) -> dict[str, str]:
+def colours(chart: Chart) -> dict[str, str]:
     """Which colour each run has, read from the document."""
     found: dict[str, str] = {}
 
@@ -66,13 +67,16 @@ def colours(chart: charts.Chart) -> dict[str, str]:
     [
         (charts.accuracy_curves(CURVES, title="Accuracy"), {"Accuracy", "test accuracy", "100%", *RUNS}),
         (charts.divergence_by_layer(LAYERS, percent=True), {"fc1", "fc2", "20%", "weight divergence"}),
-        (charts.emd_accuracy(POINTS, baseline=0.97), {"SGD 97.0%", "fedavg, classes:1", "2.0"}),
+        (reached.emd_accuracy(POINTS, baseline=0.97), {"SGD 97.0%", "fedavg, classes:1", "2.0"}),
         (charts.accuracy_curves(CURVES, level=("centralised", 0.86)), {"centralised 86.0%"}),
-        (charts.against(ALPHAS, x="alpha", steps=(100, 0.5, 0), level=("chance", 0.1)), {"100", "0.5", "chance 10.0%"}),
-        (charts.sensitivity(PAIRS), {"0.0003", "0.01", "beta = 0.97", "beta = 0"}),
+        (
+            reached.against(ALPHAS, x="alpha", steps=(100, 0.5, 0), level=("chance", 0.1)),
+            {"100", "0.5", "chance 10.0%"},
+        ),
+        (reached.sensitivity(PAIRS), {"0.0003", "0.01", "beta = 0.97", "beta = 0"}),
     ],
 )
-def test_a_chart_draws_its_words(chart: charts.Chart, words: set[str], tmp_path: Path) -> None:
+def test_a_chart_draws_its_words(chart: Chart, words: set[str], tmp_path: Path) -> None:
     assert words <= set(texts(svg(chart, tmp_path)))
 
 
@@ -82,17 +86,17 @@ def test_seeds_give_their_mean_and_range(tmp_path: Path) -> None:
 
 
 def test_alphas_stand_in_the_order_given(tmp_path: Path) -> None:
-    words = texts(svg(charts.against(ALPHAS, x="alpha", steps=(100, 0.5, 0)), tmp_path))
+    words = texts(svg(reached.against(ALPHAS, x="alpha", steps=(100, 0.5, 0)), tmp_path))
     assert words.index("100") < words.index("0.5") < words.index("0")
 
 
 def test_the_best_pair_is_crossed_and_a_rate_is_a_size() -> None:
-    document = theme.spec(charts.sensitivity(PAIRS))
+    document = theme.spec(reached.sensitivity(PAIRS))
     layers = document["layer"]
     sizes = layers[0]["encoding"]["size"]["scale"]
     assert (sizes["domain"], sizes["range"][0] < sizes["range"][1]) == (["0.0003", "0.01"], True)
     assert [document["datasets"][layer["data"]["name"]] for layer in layers[1:]] == [[PAIRS[1]]] * 2
-    assert len(theme.spec(charts.sensitivity([]))["layer"]) == 1
+    assert len(theme.spec(reached.sensitivity([]))["layer"]) == 1
 
 
 def test_layers_and_runs_keep_the_order_of_the_records(tmp_path: Path) -> None:
@@ -106,7 +110,7 @@ def test_a_run_keeps_its_colour_from_chart_to_chart() -> None:
         for chart in (
             charts.accuracy_curves(CURVES),
             charts.divergence_by_layer(LAYERS, runs=RUNS),
-            charts.emd_accuracy(POINTS, runs=RUNS),
+            reached.emd_accuracy(POINTS, runs=RUNS),
         )
     ]
     assert everywhere == [theme.PALETTE[2]] * 3
@@ -149,7 +153,7 @@ def test_colours_stand_out_in_light_and_dark(colour: str, paper: str) -> None:
 
 def test_a_png_is_drawn_at_twice_the_size(tmp_path: Path) -> None:
     with Image.open(files.save(charts.accuracy_curves(CURVES), tmp_path / "deep/chart.png")) as image:
-        assert image.width > 2 * charts.WIDTH
+        assert image.width > 2 * parts.WIDTH
         assert image.getpixel((1, 1))[:3] == (255, 255, 255)  # type: ignore[index]
 
 

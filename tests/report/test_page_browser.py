@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,7 +10,7 @@ from playwright.sync_api import Browser
 
 from fedskew import demo
 from fedskew.experiment import train
-from fedskew.report import charts, files
+from fedskew.report import charts, files, reached
 from fedskew.report.page import Figure, Section, render
 from fedskew.report.tables import Column, Table
 from visits import Visit, sticks_out
@@ -34,7 +33,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
         Section("table", table=Table("", columns, [{"run": run} for run in RUNS], caption="a caption " * 20)),
         Section("curves", figures=[Figure(charts.accuracy_curves(curves), EVIL)]),
         Section("layers", figures=[Figure(charts.divergence_by_layer(layers, percent=True))] * 2),
-        Section("emd", figures=[Figure(charts.emd_accuracy(spots, baseline=0.97))]),
+        Section("emd", figures=[Figure(reached.emd_accuracy(spots, baseline=0.97))]),
         Section("composed", figures=[Figure(charts.accuracy_curves(curves) | charts.divergence_by_layer(layers))]),
     ]
     text = render(f"a name without end {'x' * 200}", sections, intro=EVIL)
@@ -46,13 +45,6 @@ def demo_report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     outcomes = [demo.Outcome(run, list(train(run, device="cpu"))) for run in demo.runs(rounds=2)]
     text = render(demo.TITLE, demo.sections(outcomes), intro=demo.intro(outcomes))
     return files.write(tmp_path_factory.mktemp("demo") / "report.html", text)
-
-
-@pytest.fixture(scope="module")
-def visit(browser: Browser, report: Path) -> Iterator[Visit]:
-    visit = Visit(browser, report, 1600)
-    yield visit
-    visit.page.close()
 
 
 def test_every_chart_is_drawn_and_nothing_is_asked_for(visit: Visit, report: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,6 +14,7 @@ from fedskew import Run, Store
 from fedskew.report import charts, records, theme, views
 from fedskew.report.chain import chain
 from fedskew.report.groups import grouped
+from fedskew.report.parts import Chart
 from fedskew.report.written import Report
 from visits import Visit, sticks_out
 
@@ -42,13 +42,6 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     groups = grouped((entry, store.records(entry.id)) for entry in store.runs()[::-1])
     (path,) = Report(EVIL, views.sections(groups), intro=EVIL).write(folder / "report.html", "html")
     return path
-
-
-@pytest.fixture(scope="module")
-def visit(browser: Browser, report: Path) -> Iterator[Visit]:
-    visit = Visit(browser, report, 1600)
-    yield visit
-    visit.page.close()
 
 
 def test_every_view_is_drawn_and_nothing_is_asked_for(visit: Visit, report: Path) -> None:
@@ -118,7 +111,7 @@ def test_nothing_sticks_out_of_a_narrow_page(browser: Browser, report: Path, sch
     visit.page.close()
 
 
-def embed(page: Page, chart: charts.Chart, name: str, fresh: list[dict[str, object]]) -> int:
+def embed(page: Page, chart: Chart, name: str, fresh: list[dict[str, object]]) -> int:
     """Draw a chart, replace its records as a live page does, and count the marks."""
     spec = json.dumps(theme.spec(chart))
     return page.evaluate(  # type: ignore[no-any-return]

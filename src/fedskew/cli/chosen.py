@@ -38,9 +38,6 @@ def named(store: Store, name: str) -> list[Entry]:
     found = [e for e in entries if e.id == name] or [e for e in entries if e.name == name][::-1]
     if found:
         return found
-    try:
-        return [store.find(name)]
-    except FedskewError as e:
-        if " fits " in str(e):
-            raise
-        raise FedskewError(f"no run {name!r} in {store.folder}; ids and names are in: fedskew runs list") from None
+    if any(e.id.startswith(name) for e in entries):
+        return [store.find(name)]  # which refuses a beginning that several have
+    raise FedskewError(f"no run {name!r} in {store.folder}; ids and names are in: fedskew runs list")

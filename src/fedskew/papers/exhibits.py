@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from fedskew.papers.protocol import Cell, Exhibit
 from fedskew.report import charts
+from fedskew.report.parts import Chart
 from fedskew.report.tables import Column, Table, points
 
 
@@ -59,7 +60,7 @@ def named(*keys: str) -> list[Column]:
     return [Column(k, headers.get(k, k), forms.get(k, ""), "left" if k in text else "right") for k in keys]
 
 
-def curves(outcomes: Outcomes, label: Callable[[Cell], str], level: tuple[str, float] | None = None) -> charts.Chart:
+def curves(outcomes: Outcomes, label: Callable[[Cell], str], level: tuple[str, float] | None = None) -> Chart:
     """Accuracy over rounds, the runs of a cell as a band, and a dashed line."""
     found = (
         {"run": label(o.cell), "round": r["round"], "accuracy": r["accuracy"]}

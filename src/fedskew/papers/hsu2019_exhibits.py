@@ -12,7 +12,8 @@ from fedskew.data import datasets
 from fedskew.papers import exhibits, hsu2019, hsu2019_grid
 from fedskew.papers.exhibits import Outcome, Outcomes
 from fedskew.papers.protocol import Cell, Exhibit
-from fedskew.report import charts
+from fedskew.report import reached
+from fedskew.report.parts import Chart
 from fedskew.report.population import population
 from fedskew.report.tables import Column, Table, points
 from fedskew.run import Run
@@ -100,7 +101,7 @@ def exhibit_figure4(outcomes: Outcomes) -> Exhibit:
     drawn = [
         (
             name,
-            charts.against(_points(found, "lr", lambda r: f"alpha = {r['alpha']:g}"), x="lr", log=True, level=CHANCE),
+            reached.against(_points(found, "lr", lambda r: f"alpha = {r['alpha']:g}"), x="lr", log=True, level=CHANCE),
         )
         for name, found in _panels(records)
     ]
@@ -123,7 +124,7 @@ def exhibit_figure6(outcomes: Outcomes) -> Exhibit:
     """FedAvgM's accuracy against the effective learning rate, a chart a C and E."""
     records = [r | {"effective": r["lr"] / (1 - r["beta"])} for r in map(record, outcomes)]
     drawn = [
-        (name, charts.sensitivity({**r, "run": f"beta = {r['beta']:g}"} for r in found))
+        (name, reached.sensitivity({**r, "run": f"beta = {r['beta']:g}"} for r in found))
         for name, found in _panels(records)
     ]
     return _shown("figure 6", "Figure 6: FedAvgM's sensitivity to lr and beta at alpha = 1", records, drawn)
@@ -200,8 +201,8 @@ def _points(records: Iterable[dict[str, Any]], x: str, run: Callable[[dict[str, 
     ]
 
 
-def _over_alpha(records: Iterable[dict[str, Any]], run: Callable[[dict[str, Any]], str]) -> charts.Chart:
-    return charts.against(_points(records, "alpha", run), x="alpha", steps=SKEWED_TO_THE_RIGHT, level=LEVEL)
+def _over_alpha(records: Iterable[dict[str, Any]], run: Callable[[dict[str, Any]], str]) -> Chart:
+    return reached.against(_points(records, "alpha", run), x="alpha", steps=SKEWED_TO_THE_RIGHT, level=LEVEL)
 
 
 def _curve(cell: Cell) -> str:

@@ -8,7 +8,8 @@ from typing import Any
 from fedskew.papers import exhibits, lahoti
 from fedskew.papers.exhibits import Outcomes
 from fedskew.papers.protocol import Cell, Exhibit, Scale
-from fedskew.report import charts
+from fedskew.report import charts, reached
+from fedskew.report.parts import Chart
 
 TITLE = "Lahoti et al., Federated learning on non-IID data"
 
@@ -60,7 +61,7 @@ def _varied(number: int, column: str) -> Callable[[Outcomes], Exhibit]:
         for name in ("warm-up", "sharing", "both"):
             of_kind = [o for o in shown if o.cell.setting["setting"] in (name, "nothing")]
             points += [p | {"run": name} for p in exhibits.against(of_kind, "fraction")]
-        drawn = (("test accuracy against the fraction of the data", charts.against(points, x="fraction")),)
+        drawn = (("test accuracy against the fraction of the data", reached.against(points, x="fraction")),)
         title = f"Figure {number}: varying the fraction of warm-up and shared data, {column}"
         return Exhibit(f"figure {number}", title, _records(shown), None, drawn)
 
@@ -75,7 +76,7 @@ def _rms(outcomes: Outcomes) -> list[dict[str, Any]]:
     return exhibits.layers(outcomes, lambda cell: cell.setting["setting"], "rms")
 
 
-def _bars(outcomes: Outcomes) -> charts.Chart:
+def _bars(outcomes: Outcomes) -> Chart:
     return charts.divergence_by_layer(
         ({**r, "value": r["mean"]} for r in _rms(outcomes)), measure="root mean square difference"
     )

@@ -8,7 +8,7 @@ from typing import Any
 from fedskew.papers import exhibits, zhao2018
 from fedskew.papers.exhibits import Outcomes
 from fedskew.papers.protocol import Cell, Exhibit, Scale
-from fedskew.report import charts
+from fedskew.report import charts, reached
 
 
 def exhibit_table3(outcomes: Outcomes) -> Exhibit:
@@ -100,7 +100,7 @@ def exhibit_figure4(outcomes: Outcomes) -> Exhibit:
     drawn = tuple(
         (
             column,
-            charts.against(
+            reached.against(
                 (
                     {
                         "x": r["emd"],
@@ -128,7 +128,7 @@ def exhibit_figure5(outcomes: Outcomes) -> Exhibit:
     drawn: list[tuple[str, Any]] = []
     for column in _columns(outcomes):
         shown = [o for o in outcomes if o.cell.setting["data"] == column]
-        drawn.append((column, charts.against(exhibits.against(shown, "emd"), x="EMD")))
+        drawn.append((column, reached.against(exhibits.against(shown, "emd"), x="EMD")))
     at = [
         {"run": o.cell.setting["data"], "value": accuracy}
         for o in outcomes
@@ -136,7 +136,7 @@ def exhibit_figure5(outcomes: Outcomes) -> Exhibit:
         for accuracy in o.accuracies
     ]
     if at:
-        drawn.append(("the runs at EMD 1.44", charts.boxes(at)))
+        drawn.append(("the runs at EMD 1.44", reached.boxes(at)))
     records = [o.record() | {"accuracies": o.accuracies} for o in outcomes]
     return Exhibit("figure 5", "Figure 5: test accuracy against EMD", records, None, tuple(drawn))
 
@@ -175,9 +175,9 @@ def exhibit_figure7(outcomes: Outcomes) -> Exhibit:
         "paper's pictures the text gives only some numbers.",
     )
     drawn = (
-        ("test accuracy against beta", charts.against(exhibits.against(a, "beta"), x="beta")),
-        ("EMD against beta", charts.against(emd, x="beta", y="EMD", percent=False)),
-        ("test accuracy against alpha", charts.against(exhibits.against(b, "alpha", series="beta"), x="alpha")),
+        ("test accuracy against beta", reached.against(exhibits.against(a, "beta"), x="beta")),
+        ("EMD against beta", reached.against(emd, x="beta", y="EMD", percent=False)),
+        ("test accuracy against alpha", reached.against(exhibits.against(b, "alpha", series="beta"), x="alpha")),
     )
     return Exhibit(shown.name, shown.title, shown.records, shown.table, drawn)
 

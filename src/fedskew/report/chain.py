@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 import altair as alt
 
 from fedskew.report import theme
-from fedskew.report.charts import Record, by_run, finite
+from fedskew.report.parts import Record, by_run, finite
 
 WIDTH, HEIGHT = 240, 220
 AXES = {

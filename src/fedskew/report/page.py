@@ -6,14 +6,12 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
 from html import escape
 from typing import Any
 
 import altair as alt
-import vl_convert
 
-from fedskew.report import theme
+from fedskew.report import theme, vega
 from fedskew.report.tables import Table
 
 
@@ -47,15 +45,8 @@ def render(title: str, sections: Sequence[Section], *, intro: str = "", footer: 
         intro=_paragraphs(intro),
         body=body,
         footer=f"<footer>{_paragraphs(footer)}</footer>" if footer else "",
-        scripts=f"<script>(() => {{{_vega()}\n}})();</script><script>{_DRAW}</script>" if figures else "",
+        scripts=f"<script>{vega.script()}</script><script>{_DRAW}</script>" if figures else "",
     )
-
-
-@cache
-def _vega() -> str:
-    bundle: str = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
-    # Only these two could end or hide a script element; in JavaScript strings the escape is the same text.
-    return bundle.replace("</script", "<\\/script").replace("<!--", "<\\!--")
 
 
 def _section(section: Section) -> str:

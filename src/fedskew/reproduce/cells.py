@@ -18,7 +18,7 @@ from fedskew.papers.protocol import Cell, Search
 from fedskew.reproduce import search
 from fedskew.run import Run
 from fedskew.store import Store
-from fedskew.sweep.estimate import seconds_a_round
+from fedskew.sweep import estimate
 
 ABREAST = 20  # runs that are timed together, at most
 Watch = Callable[[Iterator[Any], int, str], Iterable[Any]]
@@ -139,14 +139,12 @@ def cost(store: Store, cells: Sequence[Cell], *, probe: bool = True, until: int 
         return Cost(len(left), sum(left.values()), None if left else 0.0)
     alike: dict[tuple[Any, ...], list[tuple[Run, int]]] = {}
     for (run, _), rounds in left.items():
-        size = (run.algorithm.kind == "sgd", str(run.share), run.participation, run.cohort, run.validation)
-        shape = (*(str(getattr(run, key)) for key in sweep.SHAPE), *size, run.eval_every)
-        alike.setdefault(shape, []).append((run, rounds))
+        alike.setdefault(estimate.kind(run), []).append((run, rounds))
     total = 0.0
     abreast = ABREAST if find_device(how.get("device", "auto")).type == "cuda" else 1  # a CPU gains nothing by it
     for runs in alike.values():
         together = [run for run, _ in runs[:abreast]]
-        a_round = seconds_a_round(together, **how) / len(together)
+        a_round = estimate.seconds_a_round(together, **how) / len(together)
         total += sum(rounds * a_round * (2 if run.divergence else 1) for run, rounds in runs)
     return Cost(len(left), sum(left.values()), total)
 

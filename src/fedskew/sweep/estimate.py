@@ -24,9 +24,9 @@ def seconds(known: Outline, **how: Any) -> float:
     for group in known.groups:
         kinds: dict[tuple[Any, ...], list[Run]] = {}
         for run in group:
-            kinds.setdefault(_kind(run), []).append(run)
-        for kind, alike in kinds.items():
-            key = (*kind, len(alike))
+            kinds.setdefault(kind(run), []).append(run)
+        for one, alike in kinds.items():
+            key = (*one, len(alike))
             if key not in tried:
                 tried[key] = seconds_a_round(alike, **how)
             total += max(map(known.left, alike)) * tried[key] * (2 if alike[0].divergence else 1)
@@ -65,7 +65,8 @@ def _second_of_two(work: Callable[[], object]) -> float:
     return time.perf_counter() - began
 
 
-def _kind(run: Run) -> tuple[Any, ...]:
+def kind(run: Run) -> tuple[Any, ...]:
     """Runs of one kind cost the same: one shape, and cohorts of one size."""
-    cohort = (run.participation, run.cohort, run.examples, getattr(run.partition, "clients", None), run.eval_every)
-    return (*(str(getattr(run, key)) for key in SHAPE), run.algorithm.kind == "sgd", str(run.share), *cohort)
+    cohort = (run.participation, run.cohort, run.examples, getattr(run.partition, "clients", None))
+    exam = (run.eval_every, run.validation)
+    return (*(str(getattr(run, key)) for key in SHAPE), run.algorithm.kind == "sgd", str(run.share), *cohort, *exam)

@@ -189,10 +189,8 @@ def _bundle() -> bytes:
         check=True,
         start_new_session=True,  # Ctrl-C is not for it
     )
-    return b"(() => {" + made.stdout + b"\n})();"
+    return made.stdout
 
 
 _making = threading.Lock()
-_MAKE = """import sys, vl_convert
-code = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;")
-sys.stdout.buffer.write(code.encode())"""
+_MAKE = "import sys; from fedskew.report import vega; sys.stdout.buffer.write(vega.script().encode())"
