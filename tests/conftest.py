@@ -1,5 +1,6 @@
 import os
 import shutil
+import signal
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
 # Timings belong to benchmarks; the same examples on every machine make a red run mean something.
 settings.register_profile("fedskew", deadline=None, derandomize=True)
 settings.load_profile("fedskew")
+
+# Started in the background of a script, Ctrl-C is ignored, and by every process that a test starts to interrupt it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 if workers := int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", 0)):  # they share the cores
     torch.set_num_threads(max(1, torch.get_num_threads() // workers))

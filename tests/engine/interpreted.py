@@ -8,15 +8,18 @@ from torch.nn import functional as F
 
 from fedskew import models, rng, tree
 from fedskew.data import transforms
-from fedskew.engine import graphed, kernels, loop, softmax, stacked, stages
+from fedskew.engine import factors, graphed, kernels, loop, softmax, stacked, stages, taps
 from fedskew.engine.batches import Plan, cohort
 from fedskew.engine.evaluate import Exam, evaluate, together
 from fedskew.engine.problem import Problem, Task, weights
 
-STAGES = [  # (K, B, H, W, C, O, kernel, padding, pool)
-    (2, 3, 9, 8, 3, 5, (5, 5), (2, 2), (3, 2, 1)),
-    (2, 2, 8, 8, 16, 8, (3, 5), (0, 1), (2, 2, 0)),
-    (1, 1, 6, 6, 40, 70, (3, 3), (1, 1), (3, 2, 1)),
+STAGES = [  # (K, B, H, W, C, O, kernel, window)
+    (2, 3, 9, 8, 3, 5, (5, 5), stages.Window((2, 2), pool=(3, 2, 1))),
+    (2, 2, 8, 8, 16, 8, (3, 5), stages.Window((0, 1), pool=(2, 2, 0))),
+    (1, 1, 6, 6, 40, 70, (3, 3), stages.Window((1, 1), pool=(3, 2, 1))),
+    (1, 5, 6, 9, 96, 72, (2, 3), stages.Window((0, 1), pool=(2, 2, 0))),
+    (2, 2, 9, 7, 4, 6, (4, 3), stages.Window((1, 0), stride=(2, 1))),
+    (1, 2, 8, 8, 16, 16, (3, 3), stages.Window()),
 ]
 
 
@@ -24,14 +27,17 @@ def normal(*shape):
     return torch.from_numpy(rng.stream(0, "kernels", *shape).normal(size=shape)).float().requires_grad_()
 
 
+def one_client(x, weight, bias, window):
+    y = F.relu(F.conv2d(x.permute(0, 3, 1, 2), weight, bias, window.stride, window.padding))
+    return (F.max_pool2d(y, *window.pool) if window.pool else y).permute(0, 2, 3, 1)
+
+
 def exact_stages():
-    for k, b, h, w, c, o, kernel, padding, pool in STAGES:
+    for k, b, h, w, c, o, kernel, window in STAGES:
         x, weight, bias = normal(k, b, h, w, c), normal(k, o, c, *kernel), normal(k, o)
-        y = stages.ConvReluPool.apply(x, weight, bias, padding, pool)
+        y = stages.ConvReluPool.apply(x, weight, bias, window)
         above = normal(*y.shape).detach()
-        images = (x[i].permute(0, 3, 1, 2) for i in range(k))
-        convolved = (F.conv2d(v, weight[i], bias[i], padding=padding) for i, v in enumerate(images))
-        expected = torch.stack([F.max_pool2d(F.relu(v), *pool).permute(0, 2, 3, 1) for v in convolved])
+        expected = torch.stack([one_client(*each, window) for each in zip(x, weight, bias, strict=True)])
         torch.testing.assert_close(y, expected, rtol=1e-4, atol=1e-4)
         got = torch.autograd.grad(y, (x, weight, bias), above)
         wanted = torch.autograd.grad(expected, (x, weight, bias), above)
@@ -49,7 +55,7 @@ def images():
 def scaled():
     """A factor is x times a power of two, rounded to 11 bits, whatever its size; zeros stay zeros."""
     x = torch.stack([normal(3000).detach() * size for size in (1e-20, 1.0, 1e20)] + [torch.zeros(3000)])
-    y, scale = stages._factor(x)
+    y, scale = factors.factor(x)
     assert y.dtype == torch.float16
     assert (y.abs().amax(dim=1)[:3] <= 2**13).all()
     assert (y.abs().amax(dim=1)[:3] > 2**11).all()
@@ -61,14 +67,12 @@ def scaled():
 def rounded_stages():
     """In TF32 a product's factors are rounded to 11 bits; gradients of very different clients keep their precision."""
     torch.set_float32_matmul_precision("high")
-    for k, b, h, w, c, o, kernel, padding, pool in STAGES:
+    for k, b, h, w, c, o, kernel, window in STAGES:
         x, weight, bias = normal(k, b, h, w, c), normal(k, o, c, *kernel), normal(k, o)
         sizes = torch.tensor([1e-6, 1e3])[:k].reshape(-1, 1, 1, 1, 1)
-        y = stages.ConvReluPool.apply(x, weight, bias, padding, pool)
+        y = stages.ConvReluPool.apply(x, weight, bias, window)
         above = normal(*y.shape).detach() * sizes
-        images = (x[i].permute(0, 3, 1, 2) for i in range(k))
-        convolved = (F.conv2d(v, weight[i], bias[i], padding=padding) for i, v in enumerate(images))
-        expected = torch.stack([F.max_pool2d(F.relu(v), *pool).permute(0, 2, 3, 1) for v in convolved])
+        expected = torch.stack([one_client(*each, window) for each in zip(x, weight, bias, strict=True)])
         got = torch.autograd.grad(y, (x, weight, bias), above)
         wanted = torch.autograd.grad(expected, (x, weight, bias), above)
         for a, e in zip((y, *got), (expected, *wanted), strict=True):
@@ -76,6 +80,17 @@ def rounded_stages():
             assert (error < 2e-3).all(), error
             assert y.dtype == torch.float32
     torch.set_float32_matmul_precision("highest")
+
+
+def boxes():
+    """Boxes that fit leave nothing over; those of a batch that is no power of two, little."""
+    assert taps.box(8, 12, 12) == (4, 4, 4)
+    for images, rows, columns in ((10, 12, 12), (100, 14, 14), (64, 12, 12)):
+        covered = [
+            -(-n // side) * side
+            for n, side in zip((images, rows, columns), taps.box(images, rows, columns), strict=True)
+        ]
+        assert np.prod(covered) <= 1.6 * images * rows * columns, (images, rows, columns)
 
 
 def linear():
@@ -134,8 +149,11 @@ if __name__ == "__main__":
     exact_stages()
     images()
     rounded_stages()
+    boxes()
     linear()
     loss()
     network(models.cifar_cnn, (3, 8, 8), "crop-flip", momentum=0.5, weight_decay=0.1)
     network(models.mnist_cnn, (1, 8, 8), "scale")
+    network(models.kws_cnn, (1, 20, 7), "scale")
+    network(models.lahoti_mnist, (1, 16, 16), "scale")
     print("every kernel agrees")

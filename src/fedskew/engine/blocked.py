@@ -11,14 +11,15 @@ from fedskew.engine.folded import Layer, Network, Step, reuses
 
 
 def lower(model: nn.Module) -> Network | None:
-    """(K, B, H, W, C) -> logits (K, B, classes) for stages of convolution, ReLU, max-pool and then a vector part."""
+    """(K, B, H, W, C) -> logits (K, B, classes) for stages of convolution, ReLU and max-pool, then a vector part."""
     if type(model) is not nn.Sequential or reuses(model):
         return None
     named = list(model._modules.items())
     body = []
-    while len(named) >= 3 and (stage := _stage(*named[0], named[1][1], named[2][1])):
-        body.append(stage)
-        named = named[3:]
+    while named and (stage := _stage(*named[0], [module for _, module in named[1:3]])):
+        layer, length = stage
+        body.append(layer)
+        named = named[length:]
     if not body or not named or type(named[0][1]) is not nn.Flatten:
         return None
     rest = [_vector(name, module) for name, module in named[1:]]
@@ -50,25 +51,34 @@ def _vector(name: str, module: Any) -> Layer | None:
     return layer
 
 
-def _stage(name: str, conv: Any, relu: Any, pool: Any) -> Layer | None:
-    if (type(conv), type(relu), type(pool)) != (nn.Conv2d, nn.ReLU, nn.MaxPool2d):
+def _stage(name: str, conv: Any, following: list[Any]) -> tuple[Layer, int] | None:
+    """A convolution and what comes after it, ReLU alone or with a max-pool before or after it; how many layers."""
+    if not _plain(conv):
         return None
-    if conv.stride != (1, 1) or conv.dilation != (1, 1) or conv.groups != 1 or conv.padding_mode != "zeros":
+    kinds = tuple(type(module) for module in following)
+    pool = None
+    if kinds in ((nn.ReLU, nn.MaxPool2d), (nn.MaxPool2d, nn.ReLU)):  # max(relu(x)) is relu(max(x))
+        pooling = following[kinds.index(nn.MaxPool2d)]
+        pool = (pooling.kernel_size, pooling.stride, pooling.padding)
+        if not all(isinstance(value, int) for value in pool) or pooling.dilation != 1 or pooling.ceil_mode:
+            return None
+    elif kinds[:1] != (nn.ReLU,):
         return None
-    if (
-        isinstance(conv.padding, str)
-        or conv.bias is None
-        or any(2 * p >= k for p, k in zip(conv.padding, conv.kernel_size, strict=True))
-    ):
-        return None
-    shape = (pool.kernel_size, pool.stride, pool.padding)
-    if not all(isinstance(value, int) for value in shape) or pool.dilation != 1 or pool.ceil_mode:
-        return None
+    window = stages.Window(conv.padding, conv.stride, pool)
 
     def layer(step: Step, x: Tensor) -> Tensor:
         y: Tensor = stages.ConvReluPool.apply(  # type: ignore[no-untyped-call]
-            x, step.w[f"{name}.weight"], step.w[f"{name}.bias"], conv.padding, shape
+            x, step.w[f"{name}.weight"], step.w[f"{name}.bias"], window
         )
         return y
 
-    return layer
+    return layer, 2 if pool is None else 3
+
+
+def _plain(conv: Any) -> bool:
+    if type(conv) is not nn.Conv2d:
+        return False
+    if conv.dilation != (1, 1) or conv.groups != 1 or conv.padding_mode != "zeros" or isinstance(conv.padding, str):
+        return False
+    small = all(2 * p < k for p, k in zip(conv.padding, conv.kernel_size, strict=True))
+    return conv.bias is not None and small
