@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from fedskew import measure, tree
 from fedskew.algorithms import SGD, State
@@ -132,12 +133,14 @@ def train_together(
     while waiting:
         tasks: dict[int, Task] = {}
         exams: dict[int, Exam] = {}
-        for i, talk in list(waiting.items()):
-            said = following(talk, answers.pop(i, None))
-            while isinstance(said, Row):
-                row = replace(said, seconds=clock.since_last(i, abreast=len(waiting)))
-                with clock.stopped():
-                    yield i, row
+        news = {i: following(talk, answers.pop(i, None)) for i, talk in waiting.items()}
+        for i, said in news.items():
+            talk = waiting[i]
+            while isinstance(said, (Row, Wait)):
+                if isinstance(said, Row):
+                    row = replace(said, seconds=clock.since_last(i, abreast=len(waiting)))
+                    with clock.stopped():
+                        yield i, row
                 said = following(talk, None)
             if said is None:
                 del waiting[i]
@@ -153,7 +156,13 @@ def train_together(
 # What a stacked step cannot vary from client to client.
 SHAPE = ("data", "model", "transform", "batch", "epochs", "drop_last", "momentum", "weight_decay")
 
-Said = Task | Exam | Row
+
+@dataclass(frozen=True)
+class Wait:
+    """A run has queued its work, and would wait for the device next: others may queue theirs first."""
+
+
+Said = Task | Exam | Row | Wait
 
 
 def following(talk: Generator[Said, Any, None], answer: Trained | Scores | None) -> Said | None:
@@ -191,6 +200,7 @@ def rounds(lab: Laboratory, at: Beginning) -> Generator[Said, Any, None]:
             state = swa(state | averages, t, run.rounds, method.swa)
         if t < last:
             upcoming = lab.prepared(t + 1)  # while a GPU still trains this round: nothing has waited for it yet
+        yield Wait()
         divergence = None
         if run.divergence:
             pool = lab.pool(t, chosen)
@@ -198,7 +208,7 @@ def rounds(lab: Laboratory, at: Beginning) -> Generator[Said, Any, None]:
             sgd = SGD().step({}, pool, centralised)
             divergence = measure.divergence(state["w"], sgd["w"])
             state |= {"sgd.w": sgd["w"], "sgd.stats": sgd["stats"]}
-        loss = float((trained.loss * cohort.n).sum() / cohort.n.sum())
+        loss, seen = _read((trained.loss * cohort.n).sum() / cohort.n.sum(), cohort.mask.sum())
         scores: Scores | None = None
         if t % run.eval_every == 0 or t == run.rounds or not math.isfinite(loss):
             scores = yield _exam(lab, state)
@@ -212,7 +222,7 @@ def rounds(lab: Laboratory, at: Beginning) -> Generator[Said, Any, None]:
             divergence=divergence,
             emd=0.0 if isinstance(method, SGD) else float(lab.emd(chosen).mean()),
             clients=len(chosen),
-            examples=int(cohort.mask.sum()),
+            examples=int(seen),
             bytes_up=arrived.bytes_up,
             bytes_down=arrived.bytes_down,
             seconds=0.0,  # the clock of train_together fills it in
@@ -269,6 +279,12 @@ def _prepared(lab: Laboratory, initial: Tree | None) -> Generator[Said, Any, Sta
             state=dict(state),
         )
     return state if loss is None or math.isfinite(loss) else {}
+
+
+def _read(*numbers: Tensor) -> list[float]:
+    """Numbers from the device, waiting for it once."""
+    read: list[float] = torch.stack([number.double() for number in numbers]).tolist()
+    return read
 
 
 def _exam(lab: Laboratory, state: State) -> Exam:

@@ -26,10 +26,13 @@ def output_shape(name: Transform, shape: tuple[int, ...]) -> tuple[int, ...]:
     return shape[0], shape[1] * 3 // 4, shape[2] * 3 // 4
 
 
-def draws(name: Transform, shape: tuple[int, ...], n: int, rng: np.random.Generator) -> NDArray[np.int16] | None:
-    """The random choices for n training examples, (n, 3): top, left, flip; None if the transform makes none."""
-    if name != "crop-flip":
-        return None
+def draws_for(name: Transform) -> bool:
+    """Whether a transform makes random choices."""
+    return name == "crop-flip"
+
+
+def draws(name: Transform, shape: tuple[int, ...], n: int, rng: np.random.Generator) -> NDArray[np.int16]:
+    """The random choices for n training examples, (n, 3): top, left, flip."""
     _, height, width = output_shape(name, shape)
     ends = (shape[1] - height + 1, shape[2] - width + 1, 2)
     return rng.integers(0, ends, size=(n, 3), dtype=np.int16)

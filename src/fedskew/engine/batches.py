@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -72,29 +73,35 @@ def cohort(
     population: tuple[int, int] = (1, 1),
 ) -> Cohort:
     """The batches of `clients`, who hold `parts`, in one round; each client has a stream of its own."""
-    steps = [_steps(plan, part, rng.stream(seed, "batches", round_, k)) for k, part in zip(clients, parts, strict=True)]
-    longest = max(len(index) for index, _, _ in steps)
-    widest = max(index.shape[1] for index, _, _ in steps)
-    index = np.zeros((len(steps), longest, widest), np.int64)
+    sizes = [_size(plan, len(part)) for part in parts]
+    steps, widest = (max(size[axis] for size in sizes) for axis in (0, 1))
+    index = np.zeros((len(sizes), steps, widest), np.int64)
     mask = np.zeros(index.shape, bool)
-    random = None if steps[0][2] is None else np.zeros((*index.shape, 3), np.int16)
-    for k, (chosen, real, drawn) in enumerate(steps):
-        place = np.s_[k, : chosen.shape[0], : chosen.shape[1]]
-        index[place], mask[place] = chosen, real
+    random = np.zeros((*index.shape, 3), np.int16) if transforms.draws_for(plan.transform) else None
+    for i, (k, part, size) in enumerate(zip(clients, parts, sizes, strict=True)):
+        place = np.s_[i, : size[0], : size[1]]
+        generator = rng.stream(seed, "batches", round_, k)
+        _fill(plan, part, generator, index[place], mask[place])
         if random is not None:
-            random[place] = drawn
+            random[place] = transforms.draws(plan.transform, plan.shape, size[0] * size[1], generator).reshape(*size, 3)
     return Cohort(
         clients=tuple(clients),
-        n=torch.tensor([len(p) for p in parts], device=device),
-        index=torch.from_numpy(index).to(device),
-        mask=torch.from_numpy(mask).to(device),
-        draws=None if random is None else torch.from_numpy(random).to(device),
-        keys=torch.tensor([rng.torch_seed(seed, "dropout", round_, k) for k in clients], device=device),
+        n=_on(device, [len(p) for p in parts]),
+        index=_on(device, index),
+        mask=_on(device, mask),
+        draws=None if random is None else _on(device, random),
+        keys=_on(device, [rng.torch_seed(seed, "dropout", round_, k) for k in clients]),
         lr=lr,
         momentum=plan.momentum,
         counts=_counts(plan, parts, device),
         population=population,
     )
+
+
+def _on(device: torch.device, numbers: NDArray[Any] | list[int]) -> Tensor:
+    """On the device, without waiting for what a GPU still has to do before it gets there."""
+    here = torch.from_numpy(numbers) if isinstance(numbers, np.ndarray) else torch.tensor(numbers)
+    return here.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else here
 
 
 def joined(cohorts: Sequence[Cohort]) -> Cohort:
@@ -137,22 +144,25 @@ def parted(cohort: Cohort, at: int) -> tuple[Cohort, Cohort]:
     )
 
 
-def _steps(
-    plan: Plan, part: Index, generator: np.random.Generator
-) -> tuple[Index, NDArray[np.bool_], NDArray[np.int16] | None]:
-    """One client's batches over all its epochs: index (S, B), mask (S, B), draws (S, B, 3)."""
-    n = len(part)
+def _size(plan: Plan, n: int) -> tuple[int, int]:
+    """Steps over all epochs, and examples in a step, of a client with n examples."""
     b = min(plan.batch or n, n)
-    a_epoch = max(n // b, 1) if plan.drop_last else math.ceil(n / b)
-    order = np.zeros((plan.epochs, a_epoch * b), np.int64)
-    real = np.zeros(order.shape, bool)
-    used = min(n, a_epoch * b)
+    return plan.epochs * (max(n // b, 1) if plan.drop_last else math.ceil(n / b)), b
+
+
+def _fill(plan: Plan, part: Index, generator: np.random.Generator, index: Index, mask: NDArray[np.bool_]) -> None:
+    """One client's batches over all its epochs, (S, B)."""
+    steps, an_epoch = len(index) // plan.epochs, index.size // plan.epochs
+    used = min(len(part), an_epoch)
     for e in range(plan.epochs):
-        order[e, :used] = _order(plan, part, generator)[:used]
-        real[e, :used] = True
-    index = order.reshape(-1, b)
-    drawn = transforms.draws(plan.transform, plan.shape, index.size, generator)
-    return index, real.reshape(-1, b), None if drawn is None else drawn.reshape(*index.shape, 3)
+        order, real = index[e * steps : (e + 1) * steps], mask[e * steps : (e + 1) * steps]
+        drawn = _order(plan, part, generator)[:used]
+        if order.flags.c_contiguous:
+            order.reshape(-1)[:used], real.reshape(-1)[:used] = drawn, True
+        else:  # others of the cohort have larger batches
+            padded = np.zeros(an_epoch, np.int64)
+            padded[:used] = drawn
+            order[:], real[:] = padded.reshape(order.shape), (np.arange(an_epoch) < used).reshape(order.shape)
 
 
 def _order(plan: Plan, part: Index, generator: np.random.Generator) -> Index:
@@ -168,4 +178,4 @@ def _counts(plan: Plan, parts: Sequence[Index], device: torch.device) -> Tensor 
     if plan.counted is None:
         return None
     labels, classes = plan.counted
-    return torch.from_numpy(np.stack([np.bincount(labels[part], minlength=classes) for part in parts])).to(device)
+    return _on(device, np.stack([np.bincount(labels[part], minlength=classes) for part in parts]))

@@ -16,7 +16,7 @@ from fedskew.engine.abreast import Clock
 from fedskew.engine.choose import many_of
 from fedskew.engine.evaluate import Scores, evaluate_many
 from fedskew.engine.problem import Arrived, Task, Trained
-from fedskew.experiment import Beginning, Row, following, rounds
+from fedskew.experiment import Beginning, Row, Wait, following, rounds
 from fedskew.flower import check, wire
 from fedskew.flower.federation import Exchange, Federation, NoQuorum
 from fedskew.flower.remote import Remote, federable
@@ -53,6 +53,8 @@ def federate(grid: Grid, run: Run, data: Dataset, settings: Settings, at: Beginn
         if isinstance(said, Row):
             with clock.stopped():
                 yield replace(said, seconds=clock.since_last(0, abreast=1))
+        elif isinstance(said, Wait):
+            continue
         elif not isinstance(said, Task):
             (answer,) = evaluate_many(lab.problem, [said])
         elif said.cohort.clients[0] < 0:  # warm-up, and SGD to compare with: on the server's own data
