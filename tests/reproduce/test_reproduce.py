@@ -12,7 +12,7 @@ import pytest
 from fedskew import Store
 from fedskew.cli import main
 from fedskew.papers import zhao2018
-from fedskew.reproduce import cells
+from fedskew.reproduce import cells, moved
 from fedskew.reproduce.request import Request
 from fedskew.store import archive
 
@@ -164,6 +164,20 @@ def test_a_machine_that_only_trains(tmp_path, monkeypatch):
     said = run("second", "--unpack", str(packed))
     assert "unpacked" in said
     assert said.count(", round 30: ") == 10
+
+
+def test_weights_that_another_run_begins_with_go_along_while_they_are_wanted(tmp_path):
+    here, there, home = (Store(tmp_path / name) for name in ("here", "there", "home"))
+    both = next(cell for cell in zhao2018.table3("mnist", TINY) if cell.after)
+    cells.train(here, [replace(both, after=())], quiet)
+    moved.pack(here, [both], tmp_path / "half.zip")
+    assert archive.unpack(there, tmp_path / "half.zip") != []
+    cells.train(there, [both], quiet)
+    moved.pack(there, [both], tmp_path / "whole.zip")
+    archive.unpack(home, tmp_path / "whole.zip")
+    (outcome,) = cells.outcomes(home, [both])
+    assert len(outcome.accuracies) == 1
+    assert not any(home.checkpoints(entry.id) for entry in home.runs())
 
 
 def test_an_archive_is_checked(tmp_path):

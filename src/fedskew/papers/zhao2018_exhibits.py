@@ -58,7 +58,6 @@ def exhibit_table2(outcomes: Outcomes) -> Exhibit:
 
 def _curves(number: int, size: str, what: str) -> Callable[[Outcomes], Exhibit]:
     def exhibit(outcomes: Outcomes) -> Exhibit:
-
         shown = [o for o in outcomes if o.cell.setting["size"] == size]
         drawn = tuple(
             (column, exhibits.curves([o for o in shown if o.cell.setting["data"] == column], _training))
@@ -188,7 +187,8 @@ def _training(cell: Cell) -> str:
 
 
 def _columns(outcomes: Outcomes) -> list[str]:
-    return list(dict.fromkeys(o.cell.setting["data"] for o in outcomes))
+    """The data sets of which there is something to draw."""
+    return list(dict.fromkeys(o.cell.setting["data"] for o in outcomes if any(o.records)))
 
 
 # What can be asked for: the cells it needs, and what is made of them.

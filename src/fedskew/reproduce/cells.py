@@ -85,8 +85,8 @@ def train(
     choose(store, cells, watch, at_once=at_once, **how)
     ready = [found for cell in cells if (found := search.decided(store, cell))]
     _go(store, _first(ready), watch, "training", at_once, until, how)
-    begun = [run for run in _second(store, ready) if run]
-    _go(store, begun, watch, "training from pre-trained weights", at_once, until, how)
+    second = [run for cell in ready for run in begun(store, cell) if run]
+    _go(store, second, watch, "training from pre-trained weights", at_once, until, how)
 
 
 def choose(store: Store, cells: Sequence[Cell], watch: Watch, *, at_once: int | None = None, **how: Any) -> None:
@@ -115,7 +115,7 @@ def outcomes(store: Store, cells: Sequence[Cell]) -> list[Outcome]:
     for asked in cells:
         decided = search.decided(store, asked)
         cell = decided or asked
-        runs: Sequence[Run | None] = _second(store, [cell]) if cell.after else cell.runs
+        runs: Sequence[Run | None] = begun(store, cell) if cell.after else cell.runs
         stored = [store.same(run) if run and decided else None for run in runs]
         ids = tuple(entry.id if entry else "" for entry in stored)
         records = tuple(store.records(id) if id else [] for id in ids)
@@ -160,8 +160,8 @@ def _left(store: Store, cells: Sequence[Cell], until: int | None) -> dict[tuple[
         if found is None:
             left |= {(run, cell.search): min(run.rounds, until or run.rounds) for run in (*cell.runs, *cell.after)}
             continue
-        begun = [begun or run for begun, run in zip(_second(store, [found]), found.after, strict=True)]
-        for run in (*found.runs, *begun):
+        second = [ready or run for ready, run in zip(begun(store, found), found.after, strict=True)]
+        for run in (*found.runs, *second):
             stored = store.same(run)
             rounds = min(run.rounds, until or run.rounds) - (stored.round if stored else 0)
             if rounds > 0 and not (stored and stored.over):
@@ -205,12 +205,11 @@ def _first(cells: Sequence[Cell]) -> list[Run]:
     return list(dict.fromkeys(run for cell in cells for run in cell.runs))
 
 
-def _second(store: Store, cells: Sequence[Cell]) -> list[Run | None]:
-    """Runs that begin with another run's last weights; None while that one is not over."""
+def begun(store: Store, cell: Cell) -> list[Run | None]:
+    """The cell's runs that begin with another run's last weights; None while that one is not over."""
     found: list[Run | None] = []
-    for cell in cells:
-        for before, run in zip(cell.runs, cell.after or (), strict=bool(cell.after)):
-            stored = store.same(before)
-            ready = stored is not None and stored.over
-            found.append(Run(**run.model_dump() | {"start": f"run:{stored.id}"}) if ready and stored else None)
+    for before, run in zip(cell.runs, cell.after or (), strict=bool(cell.after)):
+        stored = store.same(before)
+        ready = stored is not None and stored.over
+        found.append(Run(**run.model_dump() | {"start": f"run:{stored.id}"}) if ready and stored else None)
     return found

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from fedskew.papers.protocol import Cell
 from fedskew.reproduce import search
-from fedskew.reproduce.cells import outcomes
+from fedskew.reproduce.cells import begun, outcomes
 from fedskew.store import Store, archive
 from fedskew.store.entry import Entry
 
@@ -20,39 +20,44 @@ def pack(
     A candidate that has lost its search is never trained again and goes without its weights. Where not all other
     checkpoints fit, those of the runs that got furthest do; the rest begin again, which costs time and nothing else.
     """
-    ahead, behind = _runs(store, cells)
-    ids = [entry.id for entry in [*ahead, *behind]]
-    bare = {entry.id for entry in behind}
+    runs, needed = _runs(store, cells)
     if most is not None:
-        archive.pack(store, ids, path, bare=ids)
+        archive.pack(store, list(runs), path, checkpoints=())
         room = most - path.stat().st_size
-        for entry in sorted(ahead, key=lambda entry: -entry.round):
-            size = sum(kept["bytes"] for kept in store.checkpoints(entry.id)[:1])
+        for id in sorted(needed, key=lambda id: -runs[id].round):
+            size = sum(kept["bytes"] for kept in store.checkpoints(id)[:1])
             if size > room:
-                bare.add(entry.id)
+                needed.discard(id)
             else:
                 room -= size
-    archive.pack(store, ids, path, bare=bare)
+    archive.pack(store, list(runs), path, checkpoints=needed)
     return archive.cut(path, piece) if piece else [path]
 
 
-def _runs(store: Store, cells: Sequence[Cell]) -> tuple[list[Entry], list[Entry]]:
-    """Of the cells' runs that the store has: those to be trained further, and those that are over or have lost."""
+def _runs(store: Store, cells: Sequence[Cell]) -> tuple[dict[str, Entry], set[str]]:
+    """The cells' runs that the store has, and of which of them someone will want the last weights."""
     found: dict[str, Entry] = {}
-    ahead: set[str] = set()
+    needed: set[str] = set()
     for each in search.searches(cells):
         now = search.standing(store, each)
         for run in each.candidates:
             if entry := store.same(run):
                 found[entry.id] = entry
                 if now.best is None and run in now.alive:
-                    ahead.add(entry.id)
+                    needed.add(entry.id)
     for outcome in outcomes(store, cells):
         for id in filter(None, outcome.ids):
             found[id] = store.find(id)
-            ahead.add(id)
-    ahead = {id for id in ahead if not found[id].over}
-    return [found[id] for id in found if id in ahead], [found[id] for id in found if id not in ahead]
+            needed.add(id)
+    needed = {id for id in needed if not found[id].over}
+    for cell in cells:
+        for before, after in zip(cell.runs, begun(store, cell), strict=True) if cell.after else ():
+            if entry := store.same(before):
+                found[entry.id] = entry
+                follower = after and store.same(after)
+                if not (follower and follower.over):
+                    needed.add(entry.id)
+    return found, needed
 
 
 def searched(store: Store, cells: Sequence[Cell]) -> Iterator[str]:

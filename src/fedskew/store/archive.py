@@ -29,18 +29,19 @@ _COLUMNS = (
 
 
 def pack(
-    store: Store, ids: Sequence[str], path: Path, *, weights: bool = False, bare: Collection[str] = ()
+    store: Store, ids: Sequence[str], path: Path, *, weights: bool = False, checkpoints: Collection[str] | None = None
 ) -> list[str]:
     """Write the runs to a .zip; with `weights`, the last checkpoint of finished runs too. Gives their whole ids.
 
-    Runs of `bare` go without a checkpoint: who trains one of them further begins it again.
+    Or else only those of the runs named in `checkpoints`: who trains another one further begins it again.
     """
     entries = [store.find(id) for id in dict.fromkeys(ids)]
     try:
         with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
             listed = []
             for entry in entries:
-                kept = store.checkpoints(entry.id)[:1] if weights or not (entry.over or entry.id in bare) else []
+                wanted = weights or not entry.over if checkpoints is None else entry.id in checkpoints
+                kept = store.checkpoints(entry.id)[:1] if wanted else []
                 for checkpoint in kept:
                     archive.write(store.folder / checkpoint["file"], checkpoint["file"], zipfile.ZIP_STORED)
                 run = {key: getattr(entry, key) for key in _COLUMNS}
