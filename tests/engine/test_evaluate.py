@@ -13,8 +13,8 @@ from torch import nn
 
 from fedskew import models, rng, tree
 from fedskew.engine import evaluate as evaluation
-from fedskew.engine import folded, loop
-from fedskew.engine.evaluate import Exam, Scores, evaluate, evaluate_many, together
+from fedskew.engine import folded, loop, threads
+from fedskew.engine.evaluate import Exam, Scores, evaluate, evaluate_many, in_threads, together
 from fedskew.engine.problem import Task, weights
 
 
@@ -40,6 +40,20 @@ def test_every_network_of_ours_is_scored_stacked(name, runs):
     for scores, exam in zip(found, exams, strict=True):
         close(scores, evaluate(problem, exam))
     assert len({scores.loss for scores in found}) == runs
+
+
+@pytest.mark.parametrize("name", [name for name in NETWORKS if name != "foreign"])
+def test_some_examples_a_thread_score_as_all_at_once(name, monkeypatch):
+    monkeypatch.setattr(evaluation, "A_THREAD", 5)
+    problem = problem_of(*NETWORKS[name])
+    (exam,) = exams_of(problem, 1, problem.x, problem.y)
+    found = in_threads(problem, exam)
+    close(found, evaluate(problem, exam))
+    with threads.restored():
+        torch.set_num_threads(1)
+        assert in_threads(problem, exam) == found
+    problem.model.load_state_dict(problem.model.state_dict())  # the network keeps its own weights
+    close(in_threads(problem, exam), found)
 
 
 @cache

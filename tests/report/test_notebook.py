@@ -61,13 +61,6 @@ def test_rows_are_charts_and_a_table_and_stay_a_list(store: Store) -> None:
     assert store.records(entry.id, after=3)._repr_html_() == "<p>no rows yet</p>"
 
 
-def test_formatters_of_ipython_find_it(store: Store) -> None:
-    formatters = pytest.importorskip("IPython.core.formatters", reason="IPython is not installed")
-    (entry,) = store.runs()
-    shown, _ = formatters.DisplayFormatter().format(store.records(entry.id))
-    assert shown["text/html"].count("<svg") == 2
-
-
 def test_nothing_is_drawn_before_it_is_shown() -> None:
     script = "import sys; from fedskew import Run, Store; Run(); Store().runs(); print('altair' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)

@@ -13,6 +13,7 @@ from torch.nn import functional as F
 
 from fedskew.engine.seeded import SeededDropout
 from fedskew.models import Residual
+from fedskew.tree import Tree
 
 # Below this a gradient fits the nearest caches, and a step in Python costs more than writing and reading it.
 LARGE = 1 << 16  # weights
@@ -111,6 +112,23 @@ class Chain:
 def known(model: nn.Module) -> bool:
     """Every layer is one of ours: they take channels-last images and draw nothing at random."""
     return all(type(m) in _KNOWN for m in model.modules())
+
+
+@torch.no_grad()
+def filled(model: nn.Module, w: Tree, stats: Tree) -> nn.Module:
+    """The network itself, with these weights and statistics."""
+    for name, p in model.named_parameters():
+        p.copy_(w[name])
+    for name, b in model.named_buffers():
+        b.copy_(stats[name])
+    return model
+
+
+def channels_last(x: Tensor) -> Tensor:
+    """A copy with the strides of channels-last, one channel included, for which torch's own conversion does nothing."""
+    if x.dim() != 4:
+        return x
+    return torch.empty_like(x, memory_format=torch.channels_last).copy_(x)
 
 
 def _flat(module: nn.Module, name: str) -> list[tuple[str, nn.Module]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -11,12 +12,13 @@ from torch.nn.functional import cross_entropy
 
 from fedskew import tree
 from fedskew.data import transforms
-from fedskew.engine import chain, folded
+from fedskew.engine import chain, folded, threads
 from fedskew.engine.functional import function_of
 from fedskew.engine.problem import Problem
 from fedskew.tree import Tree
 
 CHUNK = 1000  # examples at a time: large enough to fill a CPU, small enough for any memory
+A_THREAD = 200  # examples at a time of one thread
 NUMBERS = 1 << 27  # that the widest layer of all stacked networks may give: half a GB in single precision
 
 
@@ -42,8 +44,10 @@ class Exam:
 
 def evaluate_many(problem: Problem, exams: Sequence[Exam]) -> list[Scores]:
     """The scores of each exam; exams of one network on the same examples are one computation where that is faster."""
-    network = network_of(problem)
-    return [evaluate(problem, exam) for exam in exams] if network is None else together(problem, network, exams)
+    if (network := network_of(problem)) is not None:
+        return together(problem, network, exams)
+    in_chain = not problem.x.is_cuda and chain.known(problem.model)
+    return [(in_threads if in_chain else evaluate)(problem, exam) for exam in exams]
 
 
 def network_of(problem: Problem) -> folded.Network | None:
@@ -68,21 +72,43 @@ def network_of(problem: Problem) -> folded.Network | None:
 @torch.no_grad()
 def evaluate(problem: Problem, exam: Exam) -> Scores:
     """One exam through the network itself, in chunks on the device; one transfer to the host at the end."""
-    x, y, classes = exam.x, exam.y, exam.classes
     model = function_of(problem.model.eval())
-    # On a CPU the cifar-cnn takes 249 ms for 500 images so and 559 without; smaller networks as long either way.
-    last = x.dim() == 4 and not x.is_cuda and chain.known(problem.model)
-    right = torch.zeros(classes, dtype=torch.float64, device=x.device)
-    loss = torch.zeros((), dtype=torch.float64, device=x.device)
-    for at in range(0, len(x), CHUNK):
-        labels = y[at : at + CHUNK]
-        batch = transforms.testing(problem.transform, x[at : at + CHUNK], problem.dtype)
-        if last:
-            batch = batch.contiguous(memory_format=torch.channels_last)
+    right = torch.zeros(exam.classes, dtype=torch.float64, device=exam.x.device)
+    loss = torch.zeros((), dtype=torch.float64, device=exam.x.device)
+    for at in range(0, len(exam.x), CHUNK):
+        labels = exam.y[at : at + CHUNK]
+        batch = transforms.testing(problem.transform, exam.x[at : at + CHUNK], problem.dtype)
         logits = model(exam.w | exam.stats, batch)
         right.index_add_(0, labels, (logits.argmax(dim=1) == labels).double())
         loss += cross_entropy(logits, labels, reduction="sum")
-    return _scores(_shares(right, loss, y).tolist())
+    return _scores(_shares(right, loss, exam.y).tolist())
+
+
+@torch.no_grad()
+def in_threads(problem: Problem, exam: Exam) -> Scores:
+    """One exam on a CPU, some examples a thread; the same bits however many threads there are.
+
+    10,000 images on two cores: the MNIST CNN takes 1.4 s where 1,000 at a time on two threads take 3.7, the CIFAR CNN
+    2.0 s where they take 3.2.
+    """
+    threads.keep_memory()
+    model = chain.filled(copy.deepcopy(problem.model).eval(), exam.w, exam.stats)
+    for p in model.parameters():
+        p.data = chain.channels_last(p.data)
+    network = chain.Chain(model)
+
+    @torch.no_grad()
+    def part(at: int) -> tuple[Tensor, Tensor]:
+        labels = exam.y[at : at + A_THREAD]
+        batch = transforms.testing(problem.transform, exam.x[at : at + A_THREAD], problem.dtype)
+        logits = network(chain.channels_last(batch))
+        right = torch.zeros(exam.classes, dtype=torch.float64)
+        right.index_add_(0, labels, (logits.argmax(dim=1) == labels).double())
+        return right, cross_entropy(logits, labels, reduction="sum").double()
+
+    with threads.pool(torch.get_num_threads()) as executor:
+        rights, losses = zip(*executor.map(part, range(0, len(exam.x), A_THREAD)), strict=True)
+    return _scores(_shares(torch.stack(rights).sum(dim=0), torch.stack(losses).sum(), exam.y).tolist())
 
 
 @torch.no_grad()

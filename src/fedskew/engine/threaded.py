@@ -20,7 +20,7 @@ from fedskew import tree
 from fedskew.data import transforms
 from fedskew.engine import loop, threads
 from fedskew.engine.batches import Cohort
-from fedskew.engine.chain import Chain, known
+from fedskew.engine.chain import Chain, channels_last, filled, known
 from fedskew.engine.problem import Problem, Task, Trained
 from fedskew.engine.seeded import set_keys
 from fedskew.engine.terms import contrast, smoothed
@@ -74,12 +74,12 @@ def local(problem: Problem, task: Task) -> Trained:
 class _Worker:
     """A thread's own copy of the network."""
 
-    def __init__(self, problem: Problem, channels_last: bool) -> None:
-        self.problem, self.channels_last = problem, channels_last
+    def __init__(self, problem: Problem, last: bool) -> None:
+        self.problem, self.channels_last = problem, last
         self.model = copy.deepcopy(problem.model).train()
-        if channels_last:
+        if last:
             for p in self.model.parameters():
-                p.data = _channels_last(p.data)
+                p.data = channels_last(p.data)
         self.chain = Chain(self.model)
         self.others: list[Chain] = []  # the weights that MOON compares with
         stepped = {
@@ -108,7 +108,7 @@ class _Worker:
     def load(self, task: Task, k: int) -> None:
         """Start client k from the weights that were sent."""
         momentum, drift, contrast = self.problem.momentum, task.terms.drift, task.terms.contrast
-        _fill(self.model, task.w, task.stats)
+        filled(self.model, task.w, task.stats)
         self.velocity = [torch.zeros_like(p) for p in self.leaves] if momentum else None
         # pull (w - w0) + shift is more decay and another shift
         self.decay = self.problem.weight_decay + (float(drift.pull[k]) if drift else 0.0)
@@ -119,7 +119,9 @@ class _Worker:
             descent.velocity = torch.zeros_like(descent.w) if momentum else None
             descent.shift = shift.get(name)
         if contrast is not None:
-            models = [_fill(copy.deepcopy(self.model), w, task.stats) for w in (task.w, tree.one(contrast.previous, k))]
+            models = [
+                filled(copy.deepcopy(self.model), w, task.stats) for w in (task.w, tree.one(contrast.previous, k))
+            ]
             self.others = [Chain(model) for model in models]
 
     def step(self, x: Tensor, y: Tensor, task: Task, k: int, s: int) -> Tensor:
@@ -164,15 +166,6 @@ class _Worker:
         torch._foreach_add_(w, steps, alpha=-lr)
 
 
-@torch.no_grad()
-def _fill(model: nn.Module, w: Tree, stats: Tree) -> nn.Module:
-    for name, p in model.named_parameters():
-        p.copy_(w[name])
-    for name, b in model.named_buffers():
-        b.copy_(stats[name])
-    return model
-
-
 def _shift(task: Task, k: int) -> Tree:
     """What client k adds to a gradient beside its decay."""
     drift = task.terms.drift
@@ -183,7 +176,7 @@ def _shift(task: Task, k: int) -> Tree:
     return tree.add(pulled, tree.one(drift.shift, k)) if drift.shift else pulled
 
 
-def _batches(problem: Problem, cohort: Cohort, k: int, channels_last: bool) -> Iterator[tuple[Tensor, Tensor]]:
+def _batches(problem: Problem, cohort: Cohort, k: int, last: bool) -> Iterator[tuple[Tensor, Tensor]]:
     """Client k's batches as the network sees them, without padding; many are made ready in one go."""
     sizes = [size for size in cohort.mask[k].sum(dim=1).tolist() if size]
     real = cohort.mask[k]
@@ -195,16 +188,9 @@ def _batches(problem: Problem, cohort: Cohort, k: int, channels_last: bool) -> I
         these = slice(at, at := at + sum(now))
         x = problem.x.index_select(0, index[these])  # a tenth of the time of x[index] on a CPU
         x = transforms.training(problem.transform, x, None if drawn is None else drawn[these], problem.dtype)
-        if channels_last:
-            x = _channels_last(x)
+        if last:
+            x = channels_last(x)
         yield from zip(torch.split(x, now), torch.split(problem.y[index[these]], now), strict=True)
-
-
-def _channels_last(x: Tensor) -> Tensor:
-    """A copy with the strides of channels-last, one channel included, for which torch's own conversion does nothing."""
-    if x.dim() != 4:
-        return x
-    return torch.empty_like(x, memory_format=torch.channels_last).copy_(x)
 
 
 def _layout(problem: Problem, task: Task) -> bool | None:
@@ -243,7 +229,7 @@ def _try(worker: _Worker, task: Task) -> None:
 
 def _large(problem: Problem, cohort: Cohort) -> bool:
     """Whether a step gains from a second thread."""
-    x, _ = next(_batches(problem, cohort, 0, channels_last=False))
+    x, _ = next(_batches(problem, cohort, 0, last=False))
     return threads.step_flops(problem.model, tuple(x.shape[1:]), cohort.index.shape[2]) >= threads.SMALL_STEP
 
 

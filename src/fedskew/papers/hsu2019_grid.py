@@ -25,7 +25,7 @@ class Grid(Scale):
     epochs: tuple[int, ...] = EPOCHS
     rates: tuple[float, ...] = RATES
     betas: tuple[float, ...] = BETAS
-    rungs: tuple[int, ...] = (250, 750, 2000)
+    rungs: tuple[int, ...] = (500, 1250, 3000)  # momentum 0.997 takes 333 rounds to get to its pace
     scored: int = 50  # rounds between evaluations of a candidate, and ...
     evaluated: int = 100  # ... of a run of full length
     splits: str = ""  # a folder with the released split files, in place of populations of our own

@@ -77,10 +77,15 @@ class Scale:
     every: int = 1  # of a sweep's values, the first, the last and every so many between
     data: str | None = None  # another data set in place of the paper's
     model: str = "auto"
+    evaluations: int = 50  # of a run, about: a test set of ten thousand can take as long as a round
 
     def of(self, rounds: int) -> int:
         """So many rounds at this scale."""
         return max(2, min(self.most, round(self.rounds * rounds)))
+
+    def eval_every(self, rounds: int) -> int:
+        """Rounds between evaluations of a run that the paper gives so many rounds."""
+        return max(1, self.of(rounds) // self.evaluations)
 
     def thinned(self, values: tuple[float, ...]) -> tuple[float, ...]:
         """Some of a sweep's values, both ends among them."""

@@ -35,7 +35,7 @@ TASKS = {
 COLUMNS = ("mnist", "cifar10", "kws")
 SCALES = {
     "smoke": Scale("smoke", rounds=0.06, seeds=1, every=7, data="digits", model="mlp"),
-    "quick": Scale("quick", rounds=0.1, most=30, batch=5, examples=2000, seeds=1, every=3),
+    "quick": Scale("quick", rounds=0.1, most=30, batch=5, examples=1200, evaluations=10, every=3),
     "full": Scale("full"),
 }
 
@@ -94,7 +94,7 @@ def run(column: str, scale: Scale, **fields: Any) -> Run:
         "clients": 10,
         "lr": task.lr if scale.data is None else 0.1,
         "lr_decay": task.decay,
-        "eval_every": max(1, scale.of(task.rounds) // 50),
+        "eval_every": scale.eval_every(task.rounds),
     }
     return Run(**(base | fields))
 
