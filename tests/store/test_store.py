@@ -4,6 +4,8 @@ import json
 import os
 import sqlite3
 import subprocess
+import threading
+import time
 from contextlib import closing
 
 import numpy as np
@@ -369,6 +371,24 @@ def test_one_trainer_at_a_time(store):
     with pytest.raises(FedskewError, match="is being trained by another process"):
         store.delete(id)
     assert [row.round for row in training] == [2, 3, 4, 5, 6]
+    assert rows(store, id) == expected(small())
+
+
+def test_a_patient_trainer_waits_for_the_one_before(store):
+    id, taken = store.create(small()), threading.Event()
+
+    def another():
+        with store.alone(id):
+            taken.set()
+            time.sleep(1.5)  # longer than an impatient one would wait
+
+    thread = threading.Thread(target=another)
+    thread.start()
+    taken.wait()
+    with pytest.raises(FedskewError, match="is being trained by another process"):
+        next(store.advance(id, patience=0))
+    assert len(list(store.advance(id, patience=30))) == 6
+    thread.join()
     assert rows(store, id) == expected(small())
 
 

@@ -20,6 +20,8 @@ from fedskew.store import Store
 
 log = logging.getLogger("fedskew.flower")
 
+PATIENCE = 60.0  # seconds: the ServerApp of a SuperLink that was killed has the run for a moment longer
+
 
 def server_app(run: Run) -> ServerApp:
     """The server of a run; its settings are the Flower app's config (see `Settings`)."""
@@ -49,7 +51,8 @@ def serve(grid: Grid, run: Run, settings: Settings) -> str:
     ) -> Iterator[tuple[int, Row]]:
         return ((0, row) for row in federate(grid, runs[0], data, settings, beginnings[0]))
 
-    rows = store.advance(id, by=by, device=settings.device, engine=settings.engine, checkpoint_seconds=0)
+    how = {"device": settings.device, "engine": settings.engine, "checkpoint_seconds": 0, "patience": PATIENCE}
+    rows = store.advance(id, by=by, **how)
     with closing(rows):
         for row in rows:
             log.info("%s", told(row.record(), run.rounds))

@@ -15,7 +15,7 @@ from fedskew.engine.choose import Engine, Precision
 from fedskew.errors import FedskewError
 from fedskew.experiment import Beginning, Run
 from fedskew.store import database, origin, start
-from fedskew.store.entry import Entry, differences
+from fedskew.store.entry import PATIENCE, Entry, differences
 from fedskew.store.recording import Recording, newest
 
 if TYPE_CHECKING:
@@ -67,11 +67,17 @@ class Hold:
 
 
 @contextmanager
-def take(store: Store, ids: Sequence[str], checkpoint_seconds: float = 5.0, until: int | None = None) -> Iterator[Hold]:
-    """Hold these runs, to be brought to their end or to a round; refused where another process does."""
+def take(
+    store: Store,
+    ids: Sequence[str],
+    checkpoint_seconds: float = 5.0,
+    until: int | None = None,
+    patience: float = PATIENCE,
+) -> Iterator[Hold]:
+    """Hold these runs, to be brought to their end or to a round; refused where another process does and goes on."""
     with ExitStack() as locks:
         for id in sorted({store.find(id).id for id in ids}):  # in one order, so that no two wait for each other
-            locks.enter_context(store.alone(id))
+            locks.enter_context(store.alone(id, patience))
         entries = [e for e in map(store.find, ids) if not e.over]  # found again: they may have ended while we waited
         db = locks.enter_context(database.writing(store.path))
         runs = [Run(**entry.spec) for entry in entries]

@@ -17,7 +17,7 @@ from filelock import FileLock, Timeout
 from fedskew.errors import FedskewError
 from fedskew.shown import Shown
 from fedskew.store import database
-from fedskew.store.entry import QUERY, Entry, Records, checked_id, checkpoint_name, differences, now
+from fedskew.store.entry import PATIENCE, QUERY, Entry, Records, checked_id, checkpoint_name, differences, now
 
 if TYPE_CHECKING:  # torch is imported by the methods that train, so that reading starts fast
     from fedskew.data.dataset import Dataset
@@ -160,18 +160,20 @@ class Store(Shown):
         checkpoint_seconds: float = 5.0,
         until: int | None = None,
         by: By | None = None,
+        patience: float = PATIENCE,
     ) -> Generator[tuple[str, Row], None, None]:
         """Train runs of one shape to their end as one computation, each from where it stands; gives (id, row).
 
         With `until` they stop after that round, to go on another time: they are then interrupted, not finished.
         Resumed runs keep the engine and the precision that the first of them was started with unless others are given.
-        `by` trains them in place of `experiment.train_together`: a federation.
+        `by` trains them in place of `experiment.train_together`: a federation. `patience` are the seconds to wait for
+        another process that has one of them; then they are refused.
         """
         from fedskew.experiment import train_together
         from fedskew.store.hold import take
         from fedskew.store.recording import record
 
-        with take(self, ids, checkpoint_seconds, until) as held:
+        with take(self, ids, checkpoint_seconds, until, patience) as held:
             if not held.runs:
                 return
             how = held.how(device, engine, precision)
@@ -208,12 +210,12 @@ class Store(Shown):
         return FileLock(self._home(id) / "lock", thread_local=False)
 
     @contextmanager
-    def alone(self, id: str) -> Iterator[Path]:
+    def alone(self, id: str, patience: float = PATIENCE) -> Iterator[Path]:
         """No other process trains or deletes this run (given: its folder); the system frees the lock of a dead one."""
         lock = self._lock(id)
         try:
             self._home(id).mkdir(parents=True, exist_ok=True)
-            lock.acquire(timeout=1)  # `runs list` holds it for an instant
+            lock.acquire(timeout=patience)
         except Timeout:
             raise FedskewError(f"run {id} is being trained by another process; wait for it or end it") from None
         except OSError as e:
