@@ -76,14 +76,14 @@ def until(true, running, seconds=400.0):
 
 def test_a_killed_superlink_and_a_new_run_with_the_resume_key_end_like_the_simulation(tmp_path, store):
     """Case 28, with TLS and keys; and parity of FedAvg. FedAvgM and sharing over a network: cli/test_cli_deploy.py."""
-    run = Run(partition="dirichlet:0.3", clients=3, rounds=2, examples=300)
+    run = Run(partition="dirichlet:0.3", clients=2, rounds=2, examples=300)
     app, link = app_of(tmp_path / "app", run, store), Link(tmp_path / "superlink", free_port(), tmp_path / "keys")
-    keys.write(link.keys, 3, HOSTS)
+    keys.write(link.keys, 2, HOSTS)
     link.configure()
     with Processes(tmp_path) as programs:
         programs.start("superlink", link.command())
         programs.wait_for(link)
-        start_nodes(programs, link, 3)
+        start_nodes(programs, link, 2)
         running = flwr_run(programs, app)
         (entry,) = until(lambda: [e for e in store.runs() if e.round >= 1], running)
         os.kill(programs.started["superlink"].pid, signal.SIGKILL)
