@@ -34,8 +34,8 @@ examples = 300
 lr = 0.3
 clients = 5
 partition = "classes:2"
-rounds = 250
-eval_every = 50
+rounds = 1000
+eval_every = 200
 
 [grid]
 algorithm = ["fedavg", "scaffold"]
