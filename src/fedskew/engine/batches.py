@@ -101,7 +101,7 @@ def cohort(
 def _on(device: torch.device, numbers: NDArray[Any] | list[int]) -> Tensor:
     """On the device, without waiting for what a GPU still has to do before it gets there."""
     here = torch.from_numpy(numbers) if isinstance(numbers, np.ndarray) else torch.tensor(numbers)
-    return here.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else here
+    return here.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else here.to(device)
 
 
 def joined(cohorts: Sequence[Cohort]) -> Cohort:

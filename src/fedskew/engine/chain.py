@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -112,6 +113,15 @@ class Chain:
 def known(model: nn.Module) -> bool:
     """Every layer is one of ours: they take channels-last images and draw nothing at random."""
     return all(type(m) in _KNOWN for m in model.modules())
+
+
+def copied(model: nn.Module, last: bool) -> nn.Module:
+    """A copy for a thread or an exam of its own; `last`: its weights are channels-last."""
+    model = copy.deepcopy(model)
+    if last:
+        for p in model.parameters():
+            p.data = channels_last(p.data)
+    return model
 
 
 @torch.no_grad()

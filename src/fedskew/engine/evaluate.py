@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -78,9 +77,9 @@ def evaluate(problem: Problem, exam: Exam) -> Scores:
     for at in range(0, len(exam.x), CHUNK):
         labels = exam.y[at : at + CHUNK]
         batch = transforms.testing(problem.transform, exam.x[at : at + CHUNK], problem.dtype)
-        logits = model(exam.w | exam.stats, batch)
-        right.index_add_(0, labels, (logits.argmax(dim=1) == labels).double())
-        loss += cross_entropy(logits, labels, reduction="sum")
+        more, lost = _marked(model(exam.w | exam.stats, batch), labels, exam.classes)
+        right += more
+        loss += lost
     return _scores(_shares(right, loss, exam.y).tolist())
 
 
@@ -92,19 +91,13 @@ def in_threads(problem: Problem, exam: Exam) -> Scores:
     2.0 s where they take 3.2.
     """
     threads.keep_memory()
-    model = chain.filled(copy.deepcopy(problem.model).eval(), exam.w, exam.stats)
-    for p in model.parameters():
-        p.data = chain.channels_last(p.data)
-    network = chain.Chain(model)
+    network = chain.Chain(chain.filled(chain.copied(problem.model, last=True).eval(), exam.w, exam.stats))
 
     @torch.no_grad()
     def part(at: int) -> tuple[Tensor, Tensor]:
         labels = exam.y[at : at + A_THREAD]
         batch = transforms.testing(problem.transform, exam.x[at : at + A_THREAD], problem.dtype)
-        logits = network(chain.channels_last(batch))
-        right = torch.zeros(exam.classes, dtype=torch.float64)
-        right.index_add_(0, labels, (logits.argmax(dim=1) == labels).double())
-        return right, cross_entropy(logits, labels, reduction="sum").double()
+        return _marked(network(chain.channels_last(batch)), labels, exam.classes)
 
     with threads.pool(torch.get_num_threads()) as executor:
         rights, losses = zip(*executor.map(part, range(0, len(exam.x), A_THREAD)), strict=True)
@@ -156,6 +149,13 @@ def _chunk(problem: Problem, x: Tensor, runs: int) -> int:
     widths += [m.out_features for m in layers if isinstance(m, nn.Linear)]
     most = max(1, NUMBERS // (runs * max([x[0].numel(), *widths])))
     return most if x.is_cuda else min(most, CHUNK)
+
+
+def _marked(logits: Tensor, labels: Tensor, classes: int) -> tuple[Tensor, Tensor]:
+    """Right answers by class, and the summed loss."""
+    right = torch.zeros(classes, dtype=torch.float64, device=logits.device)
+    right.index_add_(0, labels, (logits.argmax(dim=1) == labels).double())
+    return right, cross_entropy(logits, labels, reduction="sum").double()
 
 
 def _shares(right: Tensor, loss: Tensor, y: Tensor) -> Tensor:

@@ -13,9 +13,8 @@ import triton.language as tl
 from torch import Tensor
 
 from fedskew.engine import taps
+from fedskew.engine.convolutions import Pair
 from fedskew.engine.factors import Factor, precision
-
-Pair = tuple[int, int]
 
 
 @triton.jit
@@ -142,8 +141,10 @@ def weight_gradient(factor: Factor, above: Factor, kernel: Pair, padding: Pair, 
     """Of the weights, (K, O, C, kh, kw), and of the bias, (K, O)."""
     (x, x_scale), (dy, dy_scale) = factor, above
     (k, _, _, _, c), o, (kh, kw) = x.shape, dy.shape[4], kernel
-    in_parts = taps.weight_gradient if stride == (1, 1) and taps.fit(x, dy, kernel) else _weight_gradient
-    parts, part_biases = in_parts(x, dy, kernel, padding, stride)
+    if taps.fit(x, dy, kernel, stride):
+        parts, part_biases = taps.weight_gradient(x, dy, kernel, padding)
+    else:
+        parts, part_biases = _weight_gradient(x, dy, kernel, padding, stride)
     dw, db = torch.empty(k, o, c, kh, kw, device=x.device), torch.empty(k, o, device=x.device)
     bc = min(64, triton.next_power_of_2(c))
     _collect_kernel[(k * o, triton.cdiv(c, bc))](

@@ -48,7 +48,7 @@ def _pool_gradient_kernel(
     dy, winner, dx, most, scale, pixels, per_client,
     H: tl.constexpr, W: tl.constexpr, Ho: tl.constexpr, Wo: tl.constexpr, C: tl.constexpr,
     SIZE: tl.constexpr, STRIDE: tl.constexpr, PAD: tl.constexpr,
-    BP: tl.constexpr, BC: tl.constexpr, WIDE: tl.constexpr, SCALED: tl.constexpr,
+    BP: tl.constexpr, BC: tl.constexpr, WIDE: tl.constexpr, NONE: tl.constexpr, SCALED: tl.constexpr,
 ):  # fmt: skip
     """Each input looks at the windows over it."""
     p = (tl.program_id(0).to(tl.int64) if WIDE else tl.program_id(0)) * BP + tl.arange(0, BP)
@@ -63,7 +63,7 @@ def _pool_gradient_kernel(
             ok = (p < pixels) & (row >= 0) & (row < Ho) & (column >= 0) & (column < Wo) & (r < SIZE) & (s < SIZE)
             at = ((image * Ho + row) * Wo + column)[:, None] * C + c
             there = ok[:, None] & (c < C)
-            won = tl.load(winner + at, mask=there, other=255).to(tl.int32) == (r * SIZE + s)[:, None]
+            won = tl.load(winner + at, mask=there, other=NONE).to(tl.int32) == (r * SIZE + s)[:, None]
             total += tl.where(won, tl.load(dy + at, mask=there, other=0.0).to(tl.float32), 0.0)
     if SCALED:  # as many windows as lie over an input may add up
         k = p // per_client
@@ -100,7 +100,7 @@ def through(dy: Tensor, winner: Tensor, shape: tuple[int, ...], pool: Pool, dtyp
     _pool_gradient_kernel[grid](
         dy, winner, dx, largest(dy) if scaled else scale, scale, pixels, b * h * w,
         H=h, W=w, Ho=winner.shape[2], Wo=winner.shape[3], C=c,
-        SIZE=size, STRIDE=stride, PAD=pad, BP=PIXELS, BC=bc, WIDE=dx.numel() >= 2**31, SCALED=scaled,
+        SIZE=size, STRIDE=stride, PAD=pad, BP=PIXELS, BC=bc, WIDE=dx.numel() >= 2**31, NONE=NOBODY, SCALED=scaled,
     )  # fmt: skip
     return dx, scale
 

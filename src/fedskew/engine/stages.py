@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 
 from fedskew.engine import pooling
+from fedskew.engine.convolutions import Pair
 from fedskew.engine.factors import Factor, factor
-from fedskew.engine.implicit import Pair, convolve, weight_gradient
+from fedskew.engine.implicit import convolve, weight_gradient
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,8 @@ import triton.language as tl
 from torch import Tensor
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-Pair = tuple[int, int]
+from fedskew.engine.convolutions import Pair
+
 BOX = 64  # pixels
 MOST_TAPS = 5  # in a kernel row: their sums must fit the registers
 SLOTS = 264  # programs that an H200 runs at once, two a processor
@@ -52,13 +53,14 @@ def _row_kernel(
         tl.store(db + place, bias, mask=o < O)
 
 
-def fit(x: Tensor, dy: Tensor, kernel: Pair) -> bool:
-    """Whether the copy engine takes these: 16-bit numbers, channels in steps of 16 bytes and in blocks of sixteen."""
-    return x.element_size() == 2 and x.shape[4] % 16 == 0 and dy.shape[4] % 8 == 0 and kernel[1] <= MOST_TAPS
+def fit(x: Tensor, dy: Tensor, kernel: Pair, stride: Pair) -> bool:
+    """Whether boxes do: 16-bit numbers, channels in steps of 16 bytes and in blocks of sixteen, no stride."""
+    even = x.element_size() == 2 and x.shape[4] % 16 == 0 and dy.shape[4] % 8 == 0
+    return even and stride == (1, 1) and kernel[1] <= MOST_TAPS
 
 
-def weight_gradient(x: Tensor, dy: Tensor, kernel: Pair, padding: Pair, stride: Pair) -> tuple[Tensor, Tensor]:
-    """Parts (P, K, O, kh kw, C) and (P, K, O), to be summed; the stride is one."""
+def weight_gradient(x: Tensor, dy: Tensor, kernel: Pair, padding: Pair) -> tuple[Tensor, Tensor]:
+    """Parts (P, K, O, kh kw, C) and (P, K, O), to be summed."""
     k, b, _, _, c = x.shape
     (_, _, ho, wo, o), (kh, kw) = dy.shape, kernel
     nb, th, tw = box(b, ho, wo)

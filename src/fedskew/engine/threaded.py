@@ -20,7 +20,7 @@ from fedskew import tree
 from fedskew.data import transforms
 from fedskew.engine import loop, threads
 from fedskew.engine.batches import Cohort
-from fedskew.engine.chain import Chain, channels_last, filled, known
+from fedskew.engine.chain import Chain, channels_last, copied, filled, known
 from fedskew.engine.problem import Problem, Task, Trained
 from fedskew.engine.seeded import set_keys
 from fedskew.engine.terms import contrast, smoothed
@@ -76,10 +76,7 @@ class _Worker:
 
     def __init__(self, problem: Problem, last: bool) -> None:
         self.problem, self.channels_last = problem, last
-        self.model = copy.deepcopy(problem.model).train()
-        if last:
-            for p in self.model.parameters():
-                p.data = channels_last(p.data)
+        self.model = copied(problem.model, last).train()
         self.chain = Chain(self.model)
         self.others: list[Chain] = []  # the weights that MOON compares with
         stepped = {
