@@ -75,16 +75,24 @@ def _measured(case: Case, device: torch.device, engine: Engine, precision: Preci
     def tasks(t: int, runs: int) -> list[Task]:
         return [Task(w, stats, cohort(plan, range(case.clients), parts, 0.01, run, t, device)) for run in range(runs)]
 
-    def a_round(many: Any, t: int, runs: int) -> None:
-        asked = tasks(t, runs)
-        for task, trained in zip(asked, many(asked), strict=True):
-            tree.mean(trained.w, task.cohort.n)
+    def seconds(many: Any, runs: int, rounds: int) -> float:
+        asked = tasks(0, runs)
+
+        def a_round(t: int) -> None:
+            nonlocal asked
+            for task, trained in zip(asked, many(asked), strict=True):
+                tree.mean(trained.w, task.cohort.n)
+            asked = tasks(t + 1, runs)  # while a GPU trains, as an experiment does
+
+        return _seconds(a_round, device, rounds)
 
     half = replace(problem, half=precision == "bf16")
-    ours, loop = many_of(half, engine), many_of(problem, "loop")
-    ours_s = _seconds(lambda t: a_round(ours, t, case.runs), device, rounds=5)
-    slow = 1 if device.type == "cuda" else 3
-    loop_s = _seconds(lambda t: a_round(loop, t, 1), device, slow) * case.runs if case.loop else None
+    ours_s = seconds(many_of(half, engine), case.runs, rounds=5)
+    loop_s = (
+        seconds(many_of(problem, "loop"), 1, rounds=1 if device.type == "cuda" else 3) * case.runs
+        if case.loop
+        else None
+    )
     flops = _flops_an_example(problem) * case.clients * case.examples * case.runs
     return {
         "name": case.name,
