@@ -43,6 +43,13 @@ def test_table3_has_every_row_with_the_papers_recipe(column):
     assert [str(cell.runs[0].partition) for cell in cells[1:5]] == ["iid", "classes:2", "classes:1", "classes:1"]
 
 
+def test_fewer_passes_of_sgd_come_before_the_same_clients():
+    row = next(cell for cell in zhao2018.table3("cifar10", FULL) if cell.after)
+    for cell, passes in zip(zhao2018.pretrained("cifar10", FULL), zhao2018.PASSES, strict=True):
+        assert cell.runs[0].model_dump() == row.runs[0].model_dump() | {"rounds": passes}
+        assert cell.after[0].model_dump() == row.after[0].model_dump() | {"lr": pytest.approx(0.1 * 0.992**passes)}
+
+
 def test_table2_and_figure4_are_eight_emds_of_five_distributions():
     cells = zhao2018.table2("cifar10", FULL)
     assert [cell.setting["emd"] for cell in cells] == list(zhao2018.EMDS)

@@ -19,7 +19,10 @@ from fedskew.cli.signals import orderly
 def reproduce(
     paper: Annotated[str, typer.Argument(help="zhao2018, lahoti or hsu2019.")],
     table: Annotated[
-        list[str] | None, typer.Option(help="A table's number (hsu2019: remedies); may be repeated. [all]")
+        list[str] | None,
+        typer.Option(
+            help="A table's number, or its name (zhao2018: pretrained, hsu2019: remedies); may be repeated. [all]"
+        ),
     ] = None,
     figure: Annotated[list[int] | None, typer.Option(help="A figure's number; may be repeated. [all]")] = None,
     data: Annotated[str | None, typer.Option(help="Only this column: mnist, cifar10 or kws. [all]")] = None,
