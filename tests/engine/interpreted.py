@@ -8,10 +8,11 @@ from torch.nn import functional as F
 
 from fedskew import models, rng, tree
 from fedskew.data import transforms
-from fedskew.engine import factors, graphed, kernels, loop, softmax, stacked, stages, taps
+from fedskew.engine import factors, graphed, kernels, loop, norms, softmax, stacked, stages, taps
 from fedskew.engine.batches import Plan, cohort
 from fedskew.engine.evaluate import Exam, evaluate, together
 from fedskew.engine.problem import Problem, Task, weights
+from fedskew.engine.seeded import with_seeded_dropout
 
 STAGES = [  # (K, B, H, W, C, O, kernel, window)
     (2, 3, 9, 8, 3, 5, (5, 5), stages.Window((2, 2), pool=(3, 2, 1))),
@@ -20,6 +21,7 @@ STAGES = [  # (K, B, H, W, C, O, kernel, window)
     (1, 5, 6, 9, 96, 72, (2, 3), stages.Window((0, 1), pool=(2, 2, 0))),
     (2, 2, 9, 7, 4, 6, (4, 3), stages.Window((1, 0), stride=(2, 1))),
     (1, 2, 8, 8, 16, 16, (3, 3), stages.Window()),
+    (2, 2, 6, 7, 8, 9, (3, 3), stages.Window((1, 1), relu=False)),
 ]
 
 
@@ -28,20 +30,42 @@ def normal(*shape):
 
 
 def one_client(x, weight, bias, window):
-    y = F.relu(F.conv2d(x.permute(0, 3, 1, 2), weight, bias, window.stride, window.padding))
+    y = F.conv2d(x.permute(0, 3, 1, 2), weight, bias, window.stride, window.padding)
+    y = F.relu(y) if window.relu else y
     return (F.max_pool2d(y, *window.pool) if window.pool else y).permute(0, 2, 3, 1)
 
 
 def exact_stages():
     for k, b, h, w, c, o, kernel, window in STAGES:
         x, weight, bias = normal(k, b, h, w, c), normal(k, o, c, *kernel), normal(k, o)
-        y = stages.ConvReluPool.apply(x, weight, bias, window)
+        y = stages.Stage.apply(x, weight, bias, window)
         above = normal(*y.shape).detach()
         expected = torch.stack([one_client(*each, window) for each in zip(x, weight, bias, strict=True)])
         torch.testing.assert_close(y, expected, rtol=1e-4, atol=1e-4)
         got = torch.autograd.grad(y, (x, weight, bias), above)
         wanted = torch.autograd.grad(expected, (x, weight, bias), above)
         torch.testing.assert_close(got, wanted, rtol=1e-4, atol=1e-4)
+
+
+def norms_of_clients():
+    """Each client's batch norm is torch's own on its examples; padding is left out, and gets no gradient."""
+    for k, b, h, w, c, real in ((3, 4, 3, 5, 6, (4, 3, 1)), (1, 2, 9, 8, 40, (2,))):
+        x, weight, bias = normal(k, b, h, w, c), normal(k, c), normal(k, c)
+        mask = torch.arange(b) < torch.tensor(real)[:, None]
+        y, mean, variance = norms.NormRelu.apply(x, weight, bias, mask, 1e-5)
+        above = normal(*y.shape).detach() * mask[:, :, None, None, None]
+        got = torch.autograd.grad(y, (x, weight, bias), above)
+        for i, n in enumerate(real):
+            layer = torch.nn.BatchNorm2d(c, momentum=1.0)
+            seen = x[i, :n].detach().permute(0, 3, 1, 2).requires_grad_()
+            layer.weight.data, layer.bias.data = weight[i].detach(), bias[i].detach()
+            expected = F.relu(layer(seen))
+            torch.testing.assert_close(y[i, :n], expected.permute(0, 2, 3, 1), rtol=1e-4, atol=1e-5)
+            torch.testing.assert_close((mean[i], variance[i]), (layer.running_mean, layer.running_var))
+            wanted = torch.autograd.grad(expected, (seen, layer.weight, layer.bias), above[i, :n].permute(0, 3, 1, 2))
+            torch.testing.assert_close(got[0][i, :n], wanted[0].permute(0, 2, 3, 1), rtol=1e-4, atol=1e-5)
+            torch.testing.assert_close((got[1][i], got[2][i]), wanted[1:], rtol=1e-4, atol=1e-5)
+            assert not got[0][i, n:].any()
 
 
 def images():
@@ -70,7 +94,7 @@ def rounded_stages():
     for k, b, h, w, c, o, kernel, window in STAGES:
         x, weight, bias = normal(k, b, h, w, c), normal(k, o, c, *kernel), normal(k, o)
         sizes = torch.tensor([1e-6, 1e3])[:k].reshape(-1, 1, 1, 1, 1)
-        y = stages.ConvReluPool.apply(x, weight, bias, window)
+        y = stages.Stage.apply(x, weight, bias, window)
         above = normal(*y.shape).detach() * sizes
         expected = torch.stack([one_client(*each, window) for each in zip(x, weight, bias, strict=True)])
         got = torch.autograd.grad(y, (x, weight, bias), above)
@@ -119,7 +143,8 @@ def network(factory, shape, transform, **options):
     x = torch.from_numpy(g.integers(0, 256, (12, *shape), dtype=np.uint8))
     y = torch.from_numpy(g.integers(0, 4, 12))
     seen = transforms.output_shape(transform, shape)
-    problem = Problem(models.build(factory, seen, 4, seed=0), x, y, transform, **options)
+    model = with_seeded_dropout(models.build(factory, seen, 4, seed=0))
+    problem = Problem(model, x, y, transform, **options)
     ways = graphed.ways_of(problem)
     assert ways.examples is not stacked.inputs, "our kernels do not fit this network"
     parts = [np.arange(0, 5), np.arange(5, 8)]
@@ -128,6 +153,7 @@ def network(factory, shape, transform, **options):
     (fast,) = stacked.many(problem, [Task(w, stats, c)], ways)
     slow = loop.local(replace(problem), Task(w, stats, c))
     torch.testing.assert_close(fast.w, slow.w, rtol=1e-3, atol=1e-4)
+    torch.testing.assert_close(fast.stats, slow.stats, rtol=1e-3, atol=1e-4)
     torch.testing.assert_close(fast.loss, slow.loss, rtol=1e-4, atol=1e-4)
     exams(problem, slow)
 
@@ -135,7 +161,7 @@ def network(factory, shape, transform, **options):
 def exams(problem, trained):
     """All clients' weights are scored on our kernels as each is alone."""
     x, y = problem.x[:5], problem.y[:5]
-    asked = [Exam(tree.one(trained.w, k), {}, x, y, 4) for k in range(len(trained.loss))]
+    asked = [Exam(tree.one(trained.w, k), tree.one(trained.stats, k), x, y, 4) for k in range(len(trained.loss))]
     found = together(problem, graphed.on_kernels(problem), asked)
     expected = [evaluate(problem, exam) for exam in asked]
     assert [s.accuracy for s in found] == [s.accuracy for s in expected]
@@ -147,13 +173,15 @@ if __name__ == "__main__":
     scaled()
     torch.set_float32_matmul_precision("highest")
     exact_stages()
+    norms_of_clients()
     images()
     rounded_stages()
     boxes()
     linear()
     loss()
-    network(models.cifar_cnn, (3, 8, 8), "crop-flip", momentum=0.5, weight_decay=0.1)
+    network(models.cifar_cnn, (3, 6, 6), "crop-flip", momentum=0.5, weight_decay=0.1)
     network(models.mnist_cnn, (1, 8, 8), "scale")
     network(models.kws_cnn, (1, 20, 7), "scale")
     network(models.lahoti_mnist, (1, 16, 16), "scale")
+    network(models.lahoti_cifar, (3, 6, 6), "crop-flip")
     print("every kernel agrees")

@@ -60,7 +60,7 @@ def test_single_precision_is_close_to_the_loop(name):
 
 
 @pytest.mark.parametrize("precision", ["tf32", "bf16"])
-@pytest.mark.parametrize("name", ["cifar-cnn", "mnist-cnn", "resnet8"])
+@pytest.mark.parametrize("name", ["cifar-cnn", "mnist-cnn", "lahoti-cifar", "resnet8"])
 def test_lower_precision_trains_to_the_same_loss(name, precision):
     set_precision(precision, GPU)
     problem, task = setting(name, [64, 40], half=precision == "bf16")

@@ -6,19 +6,22 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from fedskew.engine import kernels, stages
+from fedskew.engine import folded, kernels, norms, pooling, stages
 from fedskew.engine.folded import Layer, Network, Step, reuses
+from fedskew.engine.seeded import SeededDropout
+
+Named = list[tuple[str, Any]]
 
 
 def lower(model: nn.Module) -> Network | None:
-    """(K, B, H, W, C) -> logits (K, B, classes) for stages of convolution, ReLU and max-pool, then a vector part."""
+    """(K, B, H, W, C) -> logits (K, B, classes) for stages that begin with a convolution, then a vector part."""
     if type(model) is not nn.Sequential or reuses(model):
         return None
     named = list(model._modules.items())
-    body = []
-    while named and (stage := _stage(*named[0], [module for _, module in named[1:3]])):
-        layer, length = stage
-        body.append(layer)
+    body: list[Layer] = []
+    while named and (stage := _stage(named)):
+        layers, length = stage
+        body += layers
         named = named[length:]
     if not body or not named or type(named[0][1]) is not nn.Flatten:
         return None
@@ -41,6 +44,8 @@ def _flattened(step: Step, x: Tensor) -> Tensor:
 def _vector(name: str, module: Any) -> Layer | None:
     if type(module) is nn.ReLU:
         return lambda step, x: x.relu()
+    if type(module) is SeededDropout:
+        return folded.dropout(module)
     if type(module) is not nn.Linear or module.bias is None:
         return None
 
@@ -51,28 +56,70 @@ def _vector(name: str, module: Any) -> Layer | None:
     return layer
 
 
-def _stage(name: str, conv: Any, following: list[Any]) -> tuple[Layer, int] | None:
-    """A convolution and what comes after it, ReLU alone or with a max-pool before or after it; how many layers."""
+def _stage(named: Named) -> tuple[list[Layer], int] | None:
+    """A convolution and what comes after it, and how many modules that is.
+
+    ReLU; ReLU and max-pool in either order, for max(relu(x)) is relu(max(x)); batch norm and ReLU; and then max-pool.
+    """
+    (name, conv), following = named[0], named[1:4]
     if not _plain(conv):
         return None
-    kinds = tuple(type(module) for module in following)
-    pool = None
-    if kinds in ((nn.ReLU, nn.MaxPool2d), (nn.MaxPool2d, nn.ReLU)):  # max(relu(x)) is relu(max(x))
-        pooling = following[kinds.index(nn.MaxPool2d)]
-        pool = (pooling.kernel_size, pooling.stride, pooling.padding)
-        if not all(isinstance(value, int) for value in pool) or pooling.dilation != 1 or pooling.ceil_mode:
+    kinds = tuple(type(module) for _, module in following)
+    if kinds[:2] == (nn.BatchNorm2d, nn.ReLU):
+        norm = _norm(*following[0])
+        alone = stages.Window(conv.padding, conv.stride, relu=False)
+        if norm is None:
             return None
-    elif kinds[:1] != (nn.ReLU,):
-        return None
-    window = stages.Window(conv.padding, conv.stride, pool)
+        if kinds[2:] != (nn.MaxPool2d,):
+            return [_conv(name, alone), norm], 3
+        pool = _pool(following[2][1])
+        return ([_conv(name, alone), norm, _pooled(pool)], 4) if pool else None
+    if kinds[:2] in ((nn.ReLU, nn.MaxPool2d), (nn.MaxPool2d, nn.ReLU)):
+        pool = _pool(following[kinds.index(nn.MaxPool2d)][1])
+        return ([_conv(name, stages.Window(conv.padding, conv.stride, pool=pool))], 3) if pool else None
+    if kinds[:1] == (nn.ReLU,):
+        return [_conv(name, stages.Window(conv.padding, conv.stride))], 2
+    return None
 
+
+def _conv(name: str, window: stages.Window) -> Layer:
     def layer(step: Step, x: Tensor) -> Tensor:
-        y: Tensor = stages.ConvReluPool.apply(  # type: ignore[no-untyped-call]
-            x, step.w[f"{name}.weight"], step.w[f"{name}.bias"], window
-        )
+        y: Tensor = stages.Stage.apply(x, step.w[f"{name}.weight"], step.w[f"{name}.bias"], window)  # type: ignore[no-untyped-call]
         return y
 
-    return layer, 2 if pool is None else 3
+    return layer
+
+
+def _norm(name: str, module: Any) -> Layer | None:
+    if not folded.tracks(module):
+        return None
+
+    def layer(step: Step, x: Tensor) -> Tensor:
+        w, bias = step.w[f"{name}.weight"], step.w[f"{name}.bias"]
+        if step.testing:
+            mean, variance = (step.stats[f"{name}.running_{key}"] for key in ("mean", "var"))
+            return norms.normalised(x, mean, w * (variance + module.eps).rsqrt(), bias)
+        y: Tensor
+        y, mean, variance = norms.NormRelu.apply(x, w, bias, step.mask, module.eps)  # type: ignore[no-untyped-call]
+        folded.track(step, module, f"{name}.", mean, variance)
+        return y
+
+    return layer
+
+
+def _pooled(pool: pooling.Pool) -> Layer:
+    def layer(step: Step, x: Tensor) -> Tensor:
+        y: Tensor = stages.Pool.apply(x, pool)  # type: ignore[no-untyped-call]
+        return y
+
+    return layer
+
+
+def _pool(module: Any) -> pooling.Pool | None:
+    """Size, stride and padding; None if it is another kind of pool."""
+    pool = (module.kernel_size, module.stride, module.padding)
+    simple = all(isinstance(value, int) for value in pool) and module.dilation == 1 and not module.ceil_mode
+    return pool if simple else None
 
 
 def _plain(conv: Any) -> bool:

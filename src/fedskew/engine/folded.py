@@ -145,8 +145,22 @@ def _conv(module: Any, name: str) -> Layer | None:
     return layer
 
 
+def tracks(norm: Any) -> bool:
+    """Whether it is the usual batch norm, with weights and running statistics."""
+    return norm.momentum is not None and norm.affine and norm.track_running_stats
+
+
+@torch.no_grad()
+def track(step: Step, norm: Any, name: str, mean: Tensor, unbiased: Tensor) -> None:
+    """Move running statistics (K, C) towards those of the step's batch."""
+    m, stats = norm.momentum, step.new_stats
+    stats[f"{name}running_mean"] = (1 - m) * stats[f"{name}running_mean"] + m * mean
+    stats[f"{name}running_var"] = (1 - m) * stats[f"{name}running_var"] + m * unbiased
+    stats[f"{name}num_batches_tracked"] = stats[f"{name}num_batches_tracked"] + 1
+
+
 def _batch_norm(module: Any, name: str) -> Layer | None:
-    if module.momentum is None or not module.affine or not module.track_running_stats:
+    if not tracks(module):
         return None
 
     def layer(step: Step, x: Tensor) -> Tensor:
@@ -162,12 +176,7 @@ def _batch_norm(module: Any, name: str) -> Layer | None:
         mean = (x * real).sum(dim=(0, 3, 4)) / alive  # (K, C)
         centred = x - mean[:, :, None, None]
         square = (centred.square() * real).sum(dim=(0, 3, 4))
-        with torch.no_grad():
-            m = module.momentum
-            unbiased = square / (n - 1).clamp_min(1)
-            step.new_stats[f"{name}running_mean"] = (1 - m) * step.new_stats[f"{name}running_mean"] + m * mean
-            step.new_stats[f"{name}running_var"] = (1 - m) * step.new_stats[f"{name}running_var"] + m * unbiased
-            step.new_stats[f"{name}num_batches_tracked"] = step.new_stats[f"{name}num_batches_tracked"] + 1
+        track(step, module, name, mean, square / (n - 1).clamp_min(1))
         scale = step.w[f"{name}weight"] / (square / alive + module.eps).sqrt()
         return torch.addcmul(step.w[f"{name}bias"][:, :, None, None], centred, scale[:, :, None, None]).flatten(1, 2)
 
@@ -195,7 +204,8 @@ def _flatten(module: Any, name: str) -> Layer | None:
     return layer
 
 
-def _dropout(module: SeededDropout, name: str) -> Layer:
+def dropout(module: SeededDropout, name: str = "") -> Layer:
+    """Images or vectors."""
     mask_of = module.mask
 
     def layer(step: Step, x: Tensor) -> Tensor:
@@ -246,7 +256,7 @@ _MAKERS: dict[type[nn.Module], Callable[[Any, str], Layer | None]] = {
     nn.BatchNorm2d: _batch_norm,
     nn.GroupNorm: _group_norm,
     nn.Flatten: _flatten,
-    SeededDropout: _dropout,
+    SeededDropout: dropout,
     Residual: _residual,
     nn.ReLU: _unchanged,
     nn.Tanh: _unchanged,

@@ -1,4 +1,4 @@
-"""Convolution, ReLU and, if there is one, max-pooling for K clients at once on a GPU, with their gradients."""
+"""Convolution and, where they follow, ReLU and max-pooling for K clients at once on a GPU, with their gradients."""
 
 from __future__ import annotations
 
@@ -20,17 +20,21 @@ class Window:
 
     padding: Pair = (0, 0)
     stride: Pair = (1, 1)
-    pool: pooling.Pool | None = None
+    relu: bool = True
+    pool: pooling.Pool | None = None  # after a ReLU
 
 
-class ConvReluPool(torch.autograd.Function):
-    """maxpool(relu(conv(x))) for K clients: (K, B, H, W, C) -> (K, B, H', W', O); weights are (K, O, C, kh, kw)."""
+class Stage(torch.autograd.Function):
+    """maxpool(relu(conv(x))), or less of it, for K clients.
+
+    (K, B, H, W, C) -> (K, B, H', W', O); weights are (K, O, C, kh, kw).
+    """
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, w: Tensor, bias: Tensor, window: Window) -> Tensor:
-        """Keeps the input as a factor, the weights, and which input won each window or, without a pool, the output."""
+        """Keeps the input as a factor, the weights, and what the gradient asks: who won each window, or the output."""
         inputs, weights = factor(x), factor(_laid_out(w.permute(0, 1, 3, 4, 2), x))
-        y = convolve(inputs, weights, bias, window.padding, x.dtype, window.stride, relu=True)
+        y = convolve(inputs, weights, bias, window.padding, x.dtype, window.stride, window.relu)
         ctx.window, ctx.shape = window, y.shape
         if window.pool is None:
             ctx.save_for_backward(*inputs, *weights, y)
@@ -44,13 +48,32 @@ class ConvReluPool(torch.autograd.Function):
         """Through the pool and ReLU, then to the input (if anyone asks) and to the weights."""
         x, x_scale, w, w_scale, kept = ctx.saved_tensors
         window, dy = ctx.window, grads[0].contiguous()
-        if window.pool is None:
-            above = factor(torch.where(kept > 0, dy, 0))
-        else:
+        if window.pool is not None:
             above = pooling.through(dy, kept, ctx.shape, window.pool, x.dtype)
+        else:
+            above = factor(torch.where(kept > 0, dy, 0) if window.relu else dy)
         dw, db = weight_gradient((x, x_scale), above, (w.shape[2], w.shape[3]), window.padding, window.stride)
         dx = _input_gradient(above, (w, w_scale), x, window, dy.dtype) if ctx.needs_input_grad[0] else None
         return dx, dw, db, None
+
+
+class Pool(torch.autograd.Function):
+    """maxpool(x) for K clients, of what a ReLU has passed; where all of a window is zero, so is the gradient."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, pool: pooling.Pool) -> Tensor:
+        """Keeps who won each window."""
+        y, winner = pooling.pooled(x, pool)
+        ctx.pool, ctx.shape = pool, x.shape
+        ctx.save_for_backward(winner)
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+        """To the winners."""
+        (winner,) = ctx.saved_tensors
+        dx, _ = pooling.through(grads[0].contiguous(), winner, ctx.shape, ctx.pool, grads[0].dtype)
+        return dx, None
 
 
 def _input_gradient(above: Factor, weights: Factor, x: Tensor, window: Window, dtype: torch.dtype) -> Tensor:
