@@ -17,6 +17,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from fedskew import models, rng, tree
 from fedskew.data.dataset import Transform
 from fedskew.data.transforms import output_shape
+from fedskew.engine import threads
 from fedskew.engine.batches import Plan, cohort
 from fedskew.engine.choose import Engine, Precision, check, many_of, set_precision
 from fedskew.engine.pick import pick
@@ -81,7 +82,8 @@ def _measured(case: Case, device: torch.device, engine: Engine, precision: Preci
         def a_round(t: int) -> None:
             nonlocal asked
             for task, trained in zip(asked, many(asked), strict=True):
-                tree.mean(trained.w, task.cohort.n)
+                with threads.for_steps_of(tree.size(trained.w), threads.SMALL_MEAN):
+                    tree.mean(trained.w, task.cohort.n)
             asked = tasks(t + 1, runs)  # while a GPU trains, as an experiment does
 
         return _seconds(a_round, device, rounds)

@@ -16,6 +16,7 @@ from fedskew.algorithms import SGD, State
 from fedskew.algorithms.state import swa
 from fedskew.data import datasets
 from fedskew.data.dataset import Dataset
+from fedskew.engine import threads
 from fedskew.engine.abreast import Clock, by_shape
 from fedskew.engine.choose import Engine, Precision, many_of
 from fedskew.engine.evaluate import Exam, Scores, evaluate_many
@@ -167,10 +168,12 @@ Said = Task | Exam | Row | Wait
 
 def following(talk: Generator[Said, Any, None], answer: Trained | Scores | None) -> Said | None:
     """What the round loop says next, given the answer to what it said last; None at its end."""
-    try:
-        return talk.send(answer)
-    except StopIteration:
-        return None
+    numbers = tree.size(answer.w) if isinstance(answer, Trained) else 0
+    with threads.for_steps_of(numbers, threads.SMALL_MEAN):
+        try:
+            return talk.send(answer)
+        except StopIteration:
+            return None
 
 
 def rounds(lab: Laboratory, at: Beginning) -> Generator[Said, Any, None]:

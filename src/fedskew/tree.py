@@ -67,6 +67,11 @@ def mean(stacked: Tree, n: Tensor) -> Tree:
     return apply(weighted, stacked)
 
 
+def size(a: Tree) -> int:
+    """How many numbers the tree has."""
+    return sum(x.numel() for x in a.values())
+
+
 def nbytes(a: Tree) -> int:
     """How many bytes the tree takes."""
     return sum(x.numel() * x.element_size() for x in a.values())

@@ -7,14 +7,14 @@ two products are, which saves a pass over the examples (a quarter of what softma
 
 from __future__ import annotations
 
-from functools import partial
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
 
-from fedskew.engine.folded import Step, reuses
+from fedskew.engine.folded import reuses
 from fedskew.engine.problem import Problem
-from fedskew.engine.stacked import Cohorts, Ways, along, inputs
+from fedskew.engine.stacked import Cohorts, along, inputs
 from fedskew.engine.terms import Logits
 
 
@@ -36,37 +36,47 @@ def chain(problem: Problem) -> list[str | None] | None:
     return layers if layers and layers[-1] is not None else None
 
 
-def ways(problem: Problem, layers: list[str | None]) -> Ways:
-    """The parts of a step for such a chain."""
-    bytes_ = problem.transform == "scale" and problem.x.dtype == torch.uint8
-    return Ways(_bytes if bytes_ else inputs, partial(_advance, layers, 1 / 255 if bytes_ else 1.0), apart=True)
+def train(
+    problem: Problem, layers: list[str | None], state: Cohorts, index: Tensor, mask: Tensor, draws: Tensor | None
+) -> None:
+    """All steps of a round, for clients with batches (K, S, B), in place."""
+    index, mask = (a.transpose(0, 1).contiguous() for a in (index, mask))  # (S, K, B): a step's lie together
+    examples, unit = _examples(problem, index[0])
+    labels = problem.y[index].unsqueeze(3)
+    rates = (state.rates * mask.any(dim=2)).to(problem.dtype)  # (S, K)
+    share = mask * (rates / mask.sum(dim=2).clamp_min(1)).unsqueeze(2)  # the weight of an example's step
+    losses = []
+    for s, rows in enumerate(index):
+        x = examples(rows, None if draws is None else draws[:, s])
+        losses.append(_step(layers, unit, state, x, labels[s], share[s].unsqueeze(2), rates[s]))
+    state.total.add_((torch.stack(losses) * mask).sum(dim=(0, 2), dtype=torch.float64))
 
 
-def _bytes(problem: Problem, index: Tensor, drawn: Tensor | None) -> Tensor:
-    """The examples of a step as they are stored, 0 to 255."""
-    x = problem.x.index_select(0, index.flatten()).to(problem.dtype)
-    return x.reshape(*index.shape, *x.shape[1:])
+def _examples(problem: Problem, index: Tensor) -> tuple[Callable[[Tensor, Tensor | None], Tensor], float]:
+    """What gives the examples (K, B, F) of a step, and what their numbers are to be multiplied by.
+
+    Bytes stay 0 to 255, in one place for all steps: memory that is new costs more than the numbers in it.
+    """
+    if problem.transform != "scale" or problem.x.dtype != torch.uint8:
+        return lambda rows, drawn: inputs(problem, rows, drawn).flatten(2), 1.0
+    stored = problem.x.flatten(1)
+    room = torch.empty(index.numel(), stored.shape[1], dtype=problem.dtype)
+
+    def bytes_(rows: Tensor, drawn: Tensor | None) -> Tensor:
+        return room.copy_(stored.index_select(0, rows.flatten())).view(*rows.shape, -1)
+
+    return bytes_, 1 / 255
 
 
-def _advance(
-    layers: list[str | None],
-    unit: float,  # what the examples' numbers are multiplied by
-    problem: Problem,
-    state: Cohorts,
-    at: Step,
-    x: Tensor,
-    y: Tensor,
-    active: Tensor,
+def _step(
+    layers: list[str | None], unit: float, state: Cohorts, x: Tensor, label: Tensor, share: Tensor, rates: Tensor
 ) -> Tensor:
-    """One step for every client, in place; each client's summed loss (K,)."""
-    before = [x.flatten(2)]  # what each layer was given, (K, B, F)
+    """One step for every client, in place; each example's loss (K, B)."""
+    before = [x]  # what each layer was given, (K, B, F)
     for i, name in enumerate(layers):
         a = before[-1]
         before.append(a.relu() if name is None else _linear(state, name, a, 1.0 if i else unit))
-    rates = (state.rates * active).to(x.dtype)
-    share = at.mask * (rates / at.mask.sum(dim=1).clamp_min(1)).unsqueeze(1)  # (K, B) the weight of an example's step
-    each, d = _loss(before.pop(), y.unsqueeze(2), at.logits)
-    d.mul_(share.unsqueeze(2))
+    each, d = _loss(before.pop(), label, share, state.logits)
     for i in reversed(range(len(layers))):
         name, a = layers[i], before[i]
         if name is None:
@@ -84,27 +94,26 @@ def _advance(
         bias.sub_(d.sum(dim=1))
         if below is not None:
             d = below
-    return (each * at.mask).sum(dim=1)
+    return each
 
 
-def _loss(z: Tensor, label: Tensor, logits: Logits | None) -> tuple[Tensor, Tensor]:
-    """Each example's cross-entropy (K, B) and its gradient by the logits (K, B, C)."""
+def _loss(z: Tensor, label: Tensor, share: Tensor, logits: Logits | None) -> tuple[Tensor, Tensor]:
+    """Each example's cross-entropy (K, B); and its gradient by the logits (K, B, C), times its share of the step."""
     if logits is not None:
         z = torch.addcmul(logits.offset.unsqueeze(1), z, logits.scale.unsqueeze(1))
     z = z - z.amax(dim=2, keepdim=True)  # torch's log_softmax over ten classes takes five times as long
     p = z.exp()
     norm = p.sum(dim=2, keepdim=True)
     each = norm.log() - z.gather(2, label)
-    ones = torch.ones_like(label, dtype=z.dtype)
     if logits is None:
-        return each.squeeze(2), p.div_(norm).scatter_add_(2, label, -ones)
+        return each.squeeze(2), p.mul_(share / norm).scatter_add_(2, label, -share)
     smoothing = logits.smoothing[:, None, None]
     each = (1 - smoothing) * each + smoothing * (norm.log() - z.mean(dim=2, keepdim=True))
-    d = p.div_(norm).sub_(smoothing / z.shape[2]).scatter_add_(2, label, (smoothing - 1) * ones)
+    d = p.mul_(share / norm).sub_(share * smoothing / z.shape[2]).scatter_add_(2, label, share * (smoothing - 1))
     return each.squeeze(2), d.mul_(logits.scale.unsqueeze(1))
 
 
 def _linear(state: Cohorts, name: str, x: Tensor, unit: float) -> Tensor:
     w, bias = state.w[f"{name}.weight"], state.w[f"{name}.bias"]
     z = torch.bmm(x, w.transpose(1, 2))  # with the bias in the product, baddbmm, it takes twice as long
-    return (z if unit == 1.0 else z.mul_(unit)).add_(bias.unsqueeze(1))
+    return torch.add(bias.unsqueeze(1), z, alpha=unit)

@@ -16,7 +16,7 @@ from torch.nn.functional import cross_entropy
 from fedskew import tree
 from fedskew.data import transforms
 from fedskew.engine import folded, mapped, terms, threads
-from fedskew.engine.batches import joined
+from fedskew.engine.batches import Cohort, joined
 from fedskew.engine.problem import Problem, Task, Trained
 from fedskew.engine.terms import Logits, rows, smoothed
 from fedskew.tree import Tree
@@ -127,21 +127,28 @@ def local(problem: Problem, task: Task) -> Trained:
 
 def many(problem: Problem, tasks: Sequence[Task], ways: Ways | None = None) -> list[Trained]:
     """Several cohorts, each from weights and with a learning rate of its own, in one computation."""
+    from fedskew.engine import dense  # which stands on this module
+
     state = Cohorts.room(problem, tasks).load(problem, tasks)
-    ways = ways or ways_of(problem, contrast=state.contrast is not None)
     cohort = joined([task.cohort for task in tasks])
-    sizes = [len(task.cohort) for task in tasks]
+    layers = None if ways or state.contrast else dense.chain(problem)
+    if layers is None:
+        _by_steps(problem, ways or Ways(inputs, stepping(gradients_of(problem), descend)), state, cohort)
+    else:
 
-    def train(some: slice) -> None:
-        mine, index, mask, keys = state.part(some), cohort.index[some], cohort.mask[some], cohort.keys[some]
-        draws = None if cohort.draws is None else cohort.draws[some]
-        for s in range(index.shape[1]):
-            drawn = None if draws is None else draws[:, s]
-            step(problem, ways, mine, index[:, s], mask[:, s], drawn, keys + s)
+        def train(some: slice) -> None:
+            draws = None if cohort.draws is None else cohort.draws[some]
+            dense.train(problem, layers, state.part(some), cohort.index[some], cohort.mask[some], draws)
 
-    workers = min(torch.get_num_threads(), len(cohort)) if ways.apart else 1
-    threads.shared_out(train, len(cohort), workers)
-    return apart(Trained(state.w, state.stats, state.total / cohort.mask.sum(dim=(1, 2))), sizes)
+        threads.shared_out(train, len(cohort), min(torch.get_num_threads(), len(cohort)))
+    loss = state.total / cohort.mask.sum(dim=(1, 2))
+    return apart(Trained(state.w, state.stats, loss), [len(task.cohort) for task in tasks])
+
+
+def _by_steps(problem: Problem, ways: Ways, state: Cohorts, cohort: Cohort) -> None:
+    for s in range(cohort.index.shape[1]):
+        drawn = None if cohort.draws is None else cohort.draws[:, s]
+        step(problem, ways, state, cohort.index[:, s], cohort.mask[:, s], drawn, cohort.keys + s)
 
 
 def apart(trained: Trained, sizes: Sequence[int]) -> list[Trained]:
@@ -158,7 +165,6 @@ class Ways:
 
     examples: Callable[[Problem, Tensor, Tensor | None], Tensor]
     advance: Advance
-    apart: bool = False  # whether threads may each take some of the clients
 
 
 def step(
@@ -183,16 +189,6 @@ def inputs(problem: Problem, index: Tensor, drawn: Tensor | None) -> Tensor:
     flat = None if drawn is None else drawn.flatten(0, 1)
     x = transforms.training(problem.transform, problem.x.index_select(0, index.flatten()), flat, problem.dtype)
     return x.reshape(*index.shape, *x.shape[1:])
-
-
-def ways_of(problem: Problem, contrast: bool) -> Ways:
-    """By hand for a chain of linear layers, else through a library's gradients."""
-    from fedskew.engine import dense  # which stands on this module
-
-    layers = None if contrast else dense.chain(problem)
-    if layers is not None:
-        return dense.ways(problem, layers)
-    return Ways(inputs, stepping(gradients_of(problem), descend))
 
 
 def stepping(gradients: Gradients, descend: Callable[[Problem, Cohorts, Tree, Tensor], None]) -> Advance:

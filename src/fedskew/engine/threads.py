@@ -16,6 +16,9 @@ SMALL_STEP = 5e7  # floating-point operations
 # Of all clients in one operation. Two threads' time over one's: softmax regression of 100 clients 1.3 (4.7e7), 0.93
 # (9.4e7) and of 300 0.88 (1.4e8); MLP of ten clients 2.0 (3.3e7), 1.3 (1.2e8) and 0.90 (2.4e8).
 SMALL_STACK = 1.3e8
+# Of what a server averages. A second thread gains milliseconds at best; where another process uses the cores, the mean
+# of 100 softmax regressions took 8 ms with two threads and 0.16 with one.
+SMALL_MEAN = 1e8  # numbers
 
 M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_THRESHOLD = -1, -2, -3  # of malloc.h
 
@@ -44,10 +47,10 @@ def step_flops(model: nn.Module, shape: tuple[int, ...], batch: int) -> float:
 
 
 @contextmanager
-def for_steps_of(flops: float, small: float = SMALL_STEP) -> Iterator[None]:
+def for_steps_of(size: float, small: float = SMALL_STEP) -> Iterator[None]:
     """One thread for small steps; otherwise as many as torch was given."""
     with restored():
-        if flops < small:
+        if size < small:
             torch.set_num_threads(1)
         yield
 
