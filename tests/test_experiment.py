@@ -12,7 +12,9 @@ import torch
 from fedskew import rng
 from fedskew.data import datasets
 from fedskew.errors import FedskewError
-from fedskew.experiment import Row, Run, train
+from fedskew.experiment import train
+from fedskew.rounds import Row
+from fedskew.run import Run
 from fedskew.sides import split
 
 SMALL = {"data": "digits", "model": "softmax", "rounds": 3, "lr": 0.5, "batch": 10}

@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 from fedskew import measure, prepare, rng
 from fedskew.data import datasets
 from fedskew.errors import FedskewError
-from fedskew.experiment import Run, train, train_together
+from fedskew.experiment import train, train_together
 from fedskew.laboratory import Laboratory
 from fedskew.prepare import Share, WarmUp, hold_out, mixed_emd, parse_share, parse_warm_up
+from fedskew.run import Run
 from fedskew.sides import shared_set, split
 from fedskew.store import Store
 

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from fedskew.data.dataset import Dataset
     from fedskew.data.datasets import from_arrays, load
     from fedskew.errors import FedskewError
-    from fedskew.experiment import Row, train, train_together
+    from fedskew.experiment import train, train_together
+    from fedskew.rounds import Row
     from fedskew.run import Run
     from fedskew.store import Store
 
@@ -25,7 +26,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 _ROOMS = {
     "Dataset": "fedskew.data.dataset",
     "FedskewError": "fedskew.errors",
-    "Row": "fedskew.experiment",
+    "Row": "fedskew.rounds",
     "Run": "fedskew.run",
     "Store": "fedskew.store",
     "from_arrays": "fedskew.data.datasets",

@@ -9,7 +9,6 @@ from typing import Any
 
 import altair as alt
 
-from fedskew.experiment import Row, Run
 from fedskew.prepare import HOLDOUT
 from fedskew.report import charts, reached
 from fedskew.report.clients import holdings_of
@@ -18,6 +17,8 @@ from fedskew.report.page import Figure, Section
 from fedskew.report.parts import Chart
 from fedskew.report.population import population
 from fedskew.report.tables import Column, Table, points
+from fedskew.rounds import Row
+from fedskew.run import Run
 
 ROUNDS = 40
 LAST = 5  # accuracy is the mean of the last rounds: one round of one-class clients is noisy

@@ -13,7 +13,8 @@ import pytest
 from fedskew import demo
 from fedskew.cli import main
 from fedskew.data import datasets
-from fedskew.experiment import Run, train
+from fedskew.experiment import train
+from fedskew.run import Run
 from fedskew.sides import split
 
 

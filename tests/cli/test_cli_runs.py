@@ -11,7 +11,8 @@ import time
 
 import pytest
 
-from fedskew.experiment import Run, train
+from fedskew.experiment import train
+from fedskew.run import Run
 from fedskew.store import Store
 
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -12,7 +12,8 @@ from fedskew.engine import dense, folded, loop, stacked, threaded
 from fedskew.engine.evaluate import Exam, evaluate
 from fedskew.engine.problem import Task, weights
 from fedskew.engine.seeded import SeededDropout
-from fedskew.experiment import Run, train
+from fedskew.experiment import train
+from fedskew.run import Run
 
 WAYS = [stacked.local, threaded.local]
 

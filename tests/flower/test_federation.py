@@ -8,10 +8,11 @@ from flwr.app import Error, Message, RecordDict
 from loopback import Loopback
 
 from fedskew.errors import FedskewError
-from fedskew.experiment import Beginning, train
+from fedskew.experiment import train
 from fedskew.flower import federation
 from fedskew.flower.rounds import federate
 from fedskew.flower.settings import Settings
+from fedskew.rounds import Beginning
 from fedskew.run import Run
 
 RUN = Run(clients=3, rounds=3, examples=90, share="beta=0.2,alpha=0.5")

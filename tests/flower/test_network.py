@@ -13,12 +13,13 @@ import torch
 from loopback import Loopback
 
 from fedskew.data import datasets
-from fedskew.experiment import Beginning, train
+from fedskew.experiment import train
 from fedskew.flower import keys, project
 from fedskew.flower.processes import Link, Processes, free_port, program
 from fedskew.flower.rounds import federate
 from fedskew.flower.settings import Settings
 from fedskew.flower.trial import register, start_nodes
+from fedskew.rounds import Beginning
 from fedskew.run import Run
 from fedskew.store import Store
 

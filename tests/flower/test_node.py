@@ -9,12 +9,13 @@ from loopback import Loopback
 from fedskew import measure
 from fedskew.data import datasets
 from fedskew.errors import FedskewError
-from fedskew.experiment import Beginning, train
+from fedskew.experiment import train
 from fedskew.flower.node import Node
 from fedskew.flower.privacy import noisy
 from fedskew.flower.rounds import federate
 from fedskew.flower.settings import Settings
 from fedskew.flower.wire import Card
+from fedskew.rounds import Beginning
 from fedskew.run import Run
 from fedskew.sides import split
 

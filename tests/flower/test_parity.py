@@ -6,9 +6,10 @@ import pytest
 import torch
 from loopback import Loopback
 
-from fedskew.experiment import Beginning, train
+from fedskew.experiment import train
 from fedskew.flower.rounds import federate
 from fedskew.flower.settings import Settings
+from fedskew.rounds import Beginning
 from fedskew.run import Run
 
 METHODS = ["fedavg", "fedavgm:0.9", "fedprox:0.1", "scaffold", "fednova", "feddyn:0.05", "fedadam", "moon:1"]

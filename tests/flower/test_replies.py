@@ -9,9 +9,9 @@ from flwr.app import Array, ArrayRecord, Error, Message, MetricRecord, RecordDic
 from loopback import Loopback
 
 from fedskew.errors import FedskewError
-from fedskew.experiment import Beginning
 from fedskew.flower.rounds import federate
 from fedskew.flower.settings import Settings
+from fedskew.rounds import Beginning
 from fedskew.run import Run
 
 RUN = Run(partition="dirichlet:0.5", clients=4, rounds=2, examples=200, algorithm="fedavgm:0.9")

@@ -5,9 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedskew.experiment import Run, train
+from fedskew.experiment import train
 from fedskew.report import population
 from fedskew.report.clients import holdings_of
+from fedskew.run import Run
 
 
 @pytest.mark.parametrize("more", [{}, {"share": "beta=0.2,alpha=0.5"}, {"examples": 300, "holdout": 0.1}])

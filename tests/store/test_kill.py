@@ -11,7 +11,8 @@ import pytest
 import torch
 
 from fedskew.errors import FedskewError
-from fedskew.experiment import Row, Run
+from fedskew.rounds import Row
+from fedskew.run import Run
 from fedskew.store import Store, checkpoints, database
 from fedskew.store.recording import Recording, newest
 

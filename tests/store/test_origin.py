@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from fedskew.data import datasets
-from fedskew.experiment import Run
+from fedskew.run import Run
 from fedskew.sides import split
 from fedskew.store.origin import fingerprint
 

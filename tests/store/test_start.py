@@ -16,7 +16,8 @@ import torch
 
 from fedskew import models
 from fedskew.errors import FedskewError
-from fedskew.experiment import Run, train
+from fedskew.experiment import train
+from fedskew.run import Run
 from fedskew.store import Store
 from fedskew.store.entry import checkpoint_name
 

@@ -14,7 +14,9 @@ import torch
 
 from fedskew.data import datasets
 from fedskew.errors import FedskewError
-from fedskew.experiment import Row, Run, train
+from fedskew.experiment import train
+from fedskew.rounds import Row
+from fedskew.run import Run
 from fedskew.store import Store, database
 from fedskew.store.entry import checkpoint_name
 

@@ -21,7 +21,7 @@ from fedskew.cli import console
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from fedskew.experiment import Row
+    from fedskew.rounds import Row
 
 LINES = 10.0  # seconds between lines where there is no bar
 

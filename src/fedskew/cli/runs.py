@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import sys
 from datetime import datetime
@@ -17,6 +15,7 @@ from rich.text import Text
 
 from fedskew.cli import chosen, console
 from fedskew.cli.config import read
+from fedskew.cli.exported import to_csv, to_json
 from fedskew.cli.prepared import told
 from fedskew.cli.progress import printable, progress
 from fedskew.cli.signals import orderly
@@ -249,33 +248,6 @@ def follow(
         console.out.print(_plain(_sentence(store, id)), soft_wrap=True)
     if store.find(id).status == "diverged":
         raise typer.Exit(1)
-
-
-def to_csv(records: list[dict[str, Any]]) -> str:
-    """One line a round; nested values get dotted columns: divergence.relative.total, per_class.0."""
-    flat = [dict(_flat("", record)) for record in records]
-    found = dict.fromkeys(column for row in flat for column in row)
-    # a value that is sometimes missing as a whole has no column of its own beside those of its parts
-    columns = [c for c in found if not any(other.startswith(f"{c}.") for other in found)]
-    order = list(records[0]) if records else []
-    columns.sort(key=lambda column: order.index(column.partition(".")[0]))
-    text = io.StringIO()
-    writer = csv.DictWriter(text, columns, extrasaction="ignore", lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(flat)
-    return text.getvalue()
-
-
-def to_json(document: dict[str, Any]) -> str:
-    """The document as `--json` prints it; NaN has no place in JSON and becomes null."""
-    return json.dumps(json.loads(json.dumps(document), parse_constant=lambda _: None), indent=2) + "\n"
-
-
-def _flat(name: str, value: Any) -> list[tuple[str, Any]]:
-    if not isinstance(value, (dict, list)):
-        return [(name, value)]
-    parts = value.items() if isinstance(value, dict) else enumerate(value)
-    return [pair for key, part in parts for pair in _flat(f"{name}.{key}" if name else str(key), part)]
 
 
 def _summary(e: Entry) -> dict[str, Any]:

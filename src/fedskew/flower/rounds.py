@@ -16,12 +16,12 @@ from fedskew.engine.abreast import Clock
 from fedskew.engine.choose import many_of
 from fedskew.engine.evaluate import Scores, evaluate_many
 from fedskew.engine.problem import Arrived, Task, Trained
-from fedskew.experiment import Beginning, Row, Wait, following, rounds
 from fedskew.flower import check, wire
 from fedskew.flower.federation import Exchange, Federation, NoQuorum
 from fedskew.flower.remote import Remote, federable
 from fedskew.flower.settings import Settings
 from fedskew.flower.wire import Card, Config, Wrong
+from fedskew.rounds import Beginning, Row, Wait, following, rounds
 from fedskew.run import Run
 from fedskew.sides import split
 

@@ -11,10 +11,10 @@ from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
 from fedskew.data.dataset import Dataset
-from fedskew.experiment import Beginning, Row
 from fedskew.flower.remote import federable
 from fedskew.flower.rounds import federate
 from fedskew.flower.settings import Settings
+from fedskew.rounds import Beginning, Row
 from fedskew.run import Run
 from fedskew.store import Store
 

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 from fedskew.data.dataset import Dataset
 from fedskew.engine.choose import Engine, Precision
 from fedskew.errors import FedskewError
-from fedskew.experiment import Beginning, Run
+from fedskew.rounds import Beginning
+from fedskew.run import Run
 from fedskew.store import database, origin, start
 from fedskew.store.entry import PATIENCE, Entry, differences
 from fedskew.store.recording import Recording, newest

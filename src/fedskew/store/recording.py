@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from fedskew.errors import FedskewError
-from fedskew.experiment import Beginning, Row
+from fedskew.rounds import Beginning, Row
 from fedskew.store import checkpoints
 from fedskew.store.checkpoints import State
 from fedskew.store.database import explained, transaction

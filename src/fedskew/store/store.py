@@ -22,7 +22,8 @@ from fedskew.store.entry import PATIENCE, QUERY, Entry, Records, checked_id, che
 if TYPE_CHECKING:  # torch is imported by the methods that train, so that reading starts fast
     from fedskew.data.dataset import Dataset
     from fedskew.engine.choose import Engine, Precision
-    from fedskew.experiment import Row, Run
+    from fedskew.rounds import Row
+    from fedskew.run import Run
     from fedskew.store.checkpoints import State
 
 By = Callable[..., Iterator[tuple[int, "Row"]]]  # the arguments of `experiment.train_together`

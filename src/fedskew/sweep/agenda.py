@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from fedskew.experiment import Row
+from fedskew.rounds import Row
 from fedskew.sweep.groups import Group
 
 

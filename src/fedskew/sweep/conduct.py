@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from fedskew.engine.choose import Engine, Precision
 from fedskew.errors import FedskewError
-from fedskew.experiment import Row
+from fedskew.rounds import Row
 from fedskew.store import Store
 from fedskew.store.hold import Hold, take
 from fedskew.store.recording import begin

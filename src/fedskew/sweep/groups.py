@@ -7,7 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from fedskew.experiment import SHAPE, Row
+from fedskew.experiment import SHAPE
+from fedskew.rounds import Row
 from fedskew.run import Run
 from fedskew.store import Entry, Store
 

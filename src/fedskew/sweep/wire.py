@@ -7,7 +7,7 @@ import struct
 from dataclasses import dataclass
 from typing import IO, Any
 
-from fedskew.experiment import Beginning, Row
+from fedskew.rounds import Beginning, Row
 from fedskew.run import Run
 from fedskew.store.checkpoints import pack, unpack
 from fedskew.store.hold import Hold

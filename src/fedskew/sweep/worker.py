@@ -21,7 +21,8 @@ import torch
 from fedskew.data import datasets
 from fedskew.data.dataset import Dataset
 from fedskew.errors import FedskewError
-from fedskew.experiment import Row, train_together
+from fedskew.experiment import train_together
+from fedskew.rounds import Row
 from fedskew.store import origin
 from fedskew.store.hold import same_data
 from fedskew.store.recording import Cadence
