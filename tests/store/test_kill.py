@@ -9,6 +9,7 @@ from contextlib import closing
 
 import pytest
 import torch
+from small_runs import SMALL
 
 from fedskew.errors import FedskewError
 from fedskew.rounds import Row
@@ -21,8 +22,6 @@ pytestmark = pytest.mark.skipif(os.name == "nt", reason="kill -9 is a thing of P
 # One server imports torch once; every process below is a fresh fork of it, started in milliseconds.
 PROCESSES = multiprocessing.get_context("forkserver")
 PROCESSES.set_forkserver_preload(["fedskew.store.origin", "fedskew.store.recording", "torch._dynamo", "pytest"])
-
-SMALL = {"data": "digits", "examples": 200, "model": "softmax", "partition": "classes:2", "clients": 5, "lr": 0.5}
 
 
 class Child:

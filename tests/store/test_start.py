@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 import safetensors.torch
 import torch
+from small_runs import expected, plain, rows, stop_after
 
 from fedskew import models
 from fedskew.errors import FedskewError
-from fedskew.experiment import train
 from fedskew.run import Run
 from fedskew.store import Store
 from fedskew.store.entry import checkpoint_name
@@ -31,36 +31,10 @@ def small(**fields):
     return Run(**(SMALL | {"rounds": 3} | fields))
 
 
-def plain(record):
-    """All of a row but the time it took."""
-    return {key: value for key, value in record.items() if key != "seconds"}
-
-
-def rows(store, id):
-    return [plain(r) for r in store.records(id)]
-
-
-def expected(run, **options):
-    return [json.loads(json.dumps(plain(row.record()))) for row in train(run, **options)]
-
-
-def stop_after(store, id, round, **options):
-    """Train until a round, then leave."""
-    with closing(store.advance(id, **options)) as given:
-        for row in given:
-            if row.round == round:
-                break
-
-
 def finished(store, **fields):
     id = store.create(small(**fields))
     *_, last = store.advance(id)
     return id, last.state
-
-
-@pytest.fixture
-def store(tmp_path):
-    return Store(tmp_path / "store")
 
 
 def test_a_run_begins_with_another_runs_weights(store):
