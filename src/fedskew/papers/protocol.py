@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
@@ -77,6 +78,7 @@ class Scale:
     every: int = 1  # of a sweep's values, the first, the last and every so many between
     data: str | None = None  # another data set in place of the paper's
     model: str = "auto"
+    highest_lr: float = math.inf  # smaller batches bear less
     evaluations: int = 50  # of a run, about: a test set of ten thousand can take as long as a round
 
     def of(self, rounds: int) -> int:

@@ -36,7 +36,7 @@ TASKS = {
 COLUMNS = ("mnist", "cifar10", "kws")
 SCALES = {
     "smoke": Scale("smoke", rounds=0.06, seeds=1, every=7, data="digits", model="mlp"),
-    "quick": Scale("quick", rounds=0.1, most=30, batch=5, examples=1200, evaluations=10, every=3),
+    "quick": Scale("quick", rounds=0.1, most=30, batch=10, examples=1200, highest_lr=0.05, evaluations=10, every=3),
     "full": Scale("full"),
 }
 
@@ -97,7 +97,7 @@ def run(column: str, scale: Scale, **fields: Any) -> Run:
         "examples": None if scale.data else scale.examples,
         "partition": "iid",
         "clients": 10,
-        "lr": task.lr if scale.data is None else 0.1,
+        "lr": min(task.lr, scale.highest_lr) if scale.data is None else 0.1,
         "lr_decay": task.decay,
         "eval_every": scale.eval_every(task.rounds),
     }
