@@ -91,7 +91,7 @@ def scaled():
 def rounded_stages():
     """In TF32 a product's factors are rounded to 11 bits; gradients of very different clients keep their precision."""
     torch.set_float32_matmul_precision("high")
-    for k, b, h, w, c, o, kernel, window in STAGES:
+    for k, b, h, w, c, o, kernel, window in STAGES[:2]:
         x, weight, bias = normal(k, b, h, w, c), normal(k, o, c, *kernel), normal(k, o)
         sizes = torch.tensor([1e-6, 1e3])[:k].reshape(-1, 1, 1, 1, 1)
         y = stages.Stage.apply(x, weight, bias, window)
@@ -147,7 +147,7 @@ def network(factory, shape, transform, **options):
     problem = Problem(model, x, y, transform, **options)
     ways = graphed.ways_of(problem)
     assert ways.examples is not stacked.inputs, "our kernels do not fit this network"
-    parts = [np.arange(0, 5), np.arange(5, 8)]
+    parts = [np.arange(0, 3), np.arange(3, 5)]
     c = cohort(Plan(1, 2, False, transform, shape), [0, 1], parts, 0.05, 0, 1, torch.device("cpu"))
     w, stats = weights(problem.model)
     (fast,) = stacked.many(problem, [Task(w, stats, c)], ways)
@@ -160,7 +160,7 @@ def network(factory, shape, transform, **options):
 
 def exams(problem, trained):
     """All clients' weights are scored on our kernels as each is alone."""
-    x, y = problem.x[:5], problem.y[:5]
+    x, y = problem.x[:2], problem.y[:2]
     asked = [Exam(tree.one(trained.w, k), tree.one(trained.stats, k), x, y, 4) for k in range(len(trained.loss))]
     found = together(problem, graphed.on_kernels(problem), asked)
     expected = [evaluate(problem, exam) for exam in asked]
