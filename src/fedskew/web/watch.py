@@ -126,7 +126,8 @@ class Watcher:
                 return
             now = await asyncio.to_thread(live.stamp, self.store)
             alive = self.view.ours or any(r["status"] == "running" for r in self.view.runs.values())
-            if now == stamp and not (alive and time.monotonic() - looked > AT_MOST):
+            restless = alive or self.view.error  # what could not be read a moment ago may be whole now
+            if now == stamp and not (restless and time.monotonic() - looked > AT_MOST):
                 continue
             stamp, looked = now, time.monotonic()
             view = await asyncio.to_thread(look, self.store, self.control)
