@@ -82,7 +82,7 @@ def _measured(case: Case, device: torch.device, engine: Engine, precision: Preci
         def a_round(t: int) -> None:
             nonlocal asked
             for task, trained in zip(asked, many(asked), strict=True):
-                with threads.for_steps_of(tree.size(trained.w), threads.SMALL_MEAN):
+                with threads.for_mean_of(trained.w):
                     tree.mean(trained.w, task.cohort.n)
             asked = tasks(t + 1, runs)  # while a GPU trains, as an experiment does
 

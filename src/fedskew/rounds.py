@@ -84,8 +84,7 @@ Said = Task | Exam | Row | Wait
 
 def following(talk: Generator[Said, Any, None], answer: Trained | Scores | None) -> Said | None:
     """What the round loop says next, given the answer to what it said last; None at its end."""
-    numbers = tree.size(answer.w) if isinstance(answer, Trained) else 0
-    with threads.for_steps_of(numbers, threads.SMALL_MEAN):
+    with threads.for_mean_of(answer.w if isinstance(answer, Trained) else {}):
         try:
             return talk.send(answer)
         except StopIteration:

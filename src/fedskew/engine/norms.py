@@ -17,6 +17,21 @@ PIXELS, CHANNELS = 128, 32  # of a block
 
 
 @triton.jit
+def _real_numbers(x, real, k, m, c, N, P, C):
+    """Those of a client's pixels m and channels c, zeros in padding; and where they are none."""
+    kept = tl.load(real + (k * N + m) // P, mask=m < N, other=0.0) > 0
+    there = kept[:, None] & (c < C)[None, :]
+    return tl.load(x + (k * N + m)[:, None] * C + c[None, :], mask=there, other=0.0).to(tl.float32), there
+
+
+@triton.jit
+def _before_relu(y, dy, at, inside):
+    """The gradient where the ReLU passed it."""
+    passed = tl.load(y + at, mask=inside, other=0.0) > 0
+    return tl.where(passed, tl.load(dy + at, mask=inside, other=0.0).to(tl.float32), 0.0)
+
+
+@triton.jit
 def _moments_kernel(
     x, real, count, mean, square,
     N: tl.constexpr, P: tl.constexpr, C: tl.constexpr, BP: tl.constexpr, BC: tl.constexpr,
@@ -24,20 +39,14 @@ def _moments_kernel(
     """The mean of each channel and the sum of squares around it."""
     k = tl.program_id(0).to(tl.int64)
     c = tl.program_id(1) * BC + tl.arange(0, BC)
-    x += k * N * C
     total = tl.zeros((BC,), dtype=tl.float32)
     for start in range(0, N, BP):
-        m = start + tl.arange(0, BP)
-        kept = tl.load(real + (k * N + m) // P, mask=m < N, other=0.0) > 0
-        there = kept[:, None] & (c < C)[None, :]
-        total += tl.sum(tl.load(x + m[:, None] * C + c[None, :], mask=there, other=0.0).to(tl.float32), axis=0)
+        value, there = _real_numbers(x, real, k, start + tl.arange(0, BP), c, N, P, C)
+        total += tl.sum(value, axis=0)
     middle = total / tl.maximum(tl.load(count + k), 1.0)
     around = tl.zeros((BC,), dtype=tl.float32)
     for start in range(0, N, BP):
-        m = start + tl.arange(0, BP)
-        kept = tl.load(real + (k * N + m) // P, mask=m < N, other=0.0) > 0
-        there = kept[:, None] & (c < C)[None, :]
-        value = tl.load(x + m[:, None] * C + c[None, :], mask=there, other=0.0).to(tl.float32)
+        value, there = _real_numbers(x, real, k, start + tl.arange(0, BP), c, N, P, C)
         off = tl.where(there, value - middle[None, :], 0.0)
         around += tl.sum(off * off, axis=0)
     tl.store(mean + k * C + c, middle, mask=c < C)
@@ -73,8 +82,7 @@ def _norm_sums_kernel(
         m = start + tl.arange(0, BP)
         inside = (m < N)[:, None] & (c < C)[None, :]
         at = (k * N + m)[:, None] * C + c[None, :]
-        passed = tl.load(y + at, mask=inside, other=0.0) > 0
-        above = tl.where(passed, tl.load(dy + at, mask=inside, other=0.0).to(tl.float32), 0.0)
+        above = _before_relu(y, dy, at, inside)
         normal = (tl.load(x + at, mask=inside, other=0.0).to(tl.float32) - middle[None, :]) * by[None, :]
         weight += tl.sum(above * normal, axis=0)
         bias += tl.sum(above, axis=0)
@@ -93,8 +101,7 @@ def _norm_gradient_kernel(
     of = k * C + c
     kept = tl.load(real + (k * N + m) // P, mask=m < N, other=0.0)
     share = kept / tl.maximum(tl.load(count + k), 1.0)
-    passed = tl.load(y + at, mask=inside, other=0.0) > 0
-    above = tl.where(passed, tl.load(dy + at, mask=inside, other=0.0).to(tl.float32), 0.0)
+    above = _before_relu(y, dy, at, inside)
     by, middle = tl.load(inverse + of, mask=c < C, other=0.0), tl.load(mean + of, mask=c < C, other=0.0)
     normal = (tl.load(x + at, mask=inside, other=0.0).to(tl.float32) - middle[None, :]) * by[None, :]
     weight, bias = tl.load(dw + of, mask=c < C, other=0.0), tl.load(db + of, mask=c < C, other=0.0)

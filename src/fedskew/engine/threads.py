@@ -5,11 +5,14 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import cache
 
 import torch
 from torch import Tensor, nn
+
+from fedskew import tree
+from fedskew.tree import Tree
 
 # Below this two threads gain nothing: on two cores a step of the digits MLP takes 1.3 times as long as with one.
 SMALL_STEP = 5e7  # floating-point operations
@@ -53,6 +56,11 @@ def for_steps_of(size: float, small: float = SMALL_STEP) -> Iterator[None]:
         if size < small:
             torch.set_num_threads(1)
         yield
+
+
+def for_mean_of(w: Tree) -> AbstractContextManager[None]:
+    """The same for a server that averages weights (K, ...)."""
+    return for_steps_of(tree.size(w), SMALL_MEAN)
 
 
 @contextmanager

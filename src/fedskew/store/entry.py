@@ -13,9 +13,9 @@ from fedskew.errors import FedskewError
 from fedskew.prepare import Share, WarmUp, remedy
 from fedskew.shown import Shown
 
-# round and accuracy are those of the last row and of the last evaluation
 PATIENCE = 1.0  # seconds to wait for a run: `runs list` holds it for an instant
 
+# round and accuracy are those of the last row and of the last evaluation
 QUERY = """SELECT *,
     (SELECT max(round) FROM rows WHERE run = id) AS round,
     (SELECT accuracy FROM rows WHERE run = id AND accuracy IS NOT NULL
