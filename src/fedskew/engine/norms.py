@@ -1,7 +1,8 @@
 """Triton kernels for K clients at once on a GPU: batch norm, then ReLU, and their gradients.
 
-Numbers are (K, B, H, W, C). A client's mean and variance are those of its own batch, without its padding; one program
-goes through all of a client's pixels, in order, so that the same sums come out every time.
+Numbers are (K, B, H, W, C). A client's mean and variance are those of its own batch, without its padding. A program sums
+one part of a client's pixels, so that few clients keep the GPU busy too; parts are added up in order, so that the same
+sums come out every time.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import triton.language as tl
 from torch import Tensor
 
 PIXELS, CHANNELS = 128, 32  # of a block
+PART = 1024  # pixels that one program sums
 
 
 @triton.jit
@@ -33,24 +35,27 @@ def _before_relu(y, dy, at, inside):
 
 @triton.jit
 def _moments_kernel(
-    x, real, count, mean, square,
-    N: tl.constexpr, P: tl.constexpr, C: tl.constexpr, BP: tl.constexpr, BC: tl.constexpr,
+    x, real, count, total, square,
+    N: tl.constexpr, P: tl.constexpr, C: tl.constexpr, BP: tl.constexpr, BC: tl.constexpr, PART: tl.constexpr,
 ):  # fmt: skip
-    """The mean of each channel and the sum of squares around it."""
-    k = tl.program_id(0).to(tl.int64)
-    c = tl.program_id(1) * BC + tl.arange(0, BC)
-    total = tl.zeros((BC,), dtype=tl.float32)
-    for start in range(0, N, BP):
-        value, there = _real_numbers(x, real, k, start + tl.arange(0, BP), c, N, P, C)
-        total += tl.sum(value, axis=0)
-    middle = total / tl.maximum(tl.load(count + k), 1.0)
+    """Of a part's real pixels, for each channel: how many, their sum, and the sum of squares around their mean."""
+    k, part = tl.program_id(0).to(tl.int64), tl.program_id(1)
+    c = tl.program_id(2) * BC + tl.arange(0, BC)
+    number, added = tl.zeros((BC,), dtype=tl.float32), tl.zeros((BC,), dtype=tl.float32)
+    for start in range(0, PART, BP):
+        value, there = _real_numbers(x, real, k, part * PART + start + tl.arange(0, BP), c, N, P, C)
+        number += tl.sum(there.to(tl.float32), axis=0)
+        added += tl.sum(value, axis=0)
+    middle = added / tl.maximum(number, 1.0)
     around = tl.zeros((BC,), dtype=tl.float32)
-    for start in range(0, N, BP):
-        value, there = _real_numbers(x, real, k, start + tl.arange(0, BP), c, N, P, C)
+    for start in range(0, PART, BP):
+        value, there = _real_numbers(x, real, k, part * PART + start + tl.arange(0, BP), c, N, P, C)
         off = tl.where(there, value - middle[None, :], 0.0)
         around += tl.sum(off * off, axis=0)
-    tl.store(mean + k * C + c, middle, mask=c < C)
-    tl.store(square + k * C + c, around, mask=c < C)
+    at = (k * tl.num_programs(1) + part) * C + c
+    tl.store(count + at, number, mask=c < C)
+    tl.store(total + at, added, mask=c < C)
+    tl.store(square + at, around, mask=c < C)
 
 
 @triton.jit
@@ -71,23 +76,24 @@ def _norm_kernel(
 @triton.jit
 def _norm_sums_kernel(
     x, y, dy, mean, inverse, dw, db,
-    N: tl.constexpr, P: tl.constexpr, C: tl.constexpr, BP: tl.constexpr, BC: tl.constexpr,
+    N: tl.constexpr, P: tl.constexpr, C: tl.constexpr, BP: tl.constexpr, BC: tl.constexpr, PART: tl.constexpr,
 ):  # fmt: skip
-    """Gradients of a channel's weight and bias; padding has none, for no loss comes from there."""
-    k = tl.program_id(0).to(tl.int64)
-    c = tl.program_id(1) * BC + tl.arange(0, BC)
+    """What a part adds to the gradients of a channel's weight and bias; padding adds nothing: no loss comes from it."""
+    k, part = tl.program_id(0).to(tl.int64), tl.program_id(1)
+    c = tl.program_id(2) * BC + tl.arange(0, BC)
     middle, by = tl.load(mean + k * C + c, mask=c < C), tl.load(inverse + k * C + c, mask=c < C)
     weight, bias = tl.zeros((BC,), dtype=tl.float32), tl.zeros((BC,), dtype=tl.float32)
-    for start in range(0, N, BP):
-        m = start + tl.arange(0, BP)
+    for start in range(0, PART, BP):
+        m = part * PART + start + tl.arange(0, BP)
         inside = (m < N)[:, None] & (c < C)[None, :]
         at = (k * N + m)[:, None] * C + c[None, :]
         above = _before_relu(y, dy, at, inside)
         normal = (tl.load(x + at, mask=inside, other=0.0).to(tl.float32) - middle[None, :]) * by[None, :]
         weight += tl.sum(above * normal, axis=0)
         bias += tl.sum(above, axis=0)
-    tl.store(dw + k * C + c, weight, mask=c < C)
-    tl.store(db + k * C + c, bias, mask=c < C)
+    at = (k * tl.num_programs(1) + part) * C + c
+    tl.store(dw + at, weight, mask=c < C)
+    tl.store(db + at, bias, mask=c < C)
 
 
 @triton.jit
@@ -100,7 +106,7 @@ def _norm_gradient_kernel(
     at, inside = (k * N + m)[:, None] * C + c[None, :], (m < N)[:, None] & (c < C)[None, :]
     of = k * C + c
     kept = tl.load(real + (k * N + m) // P, mask=m < N, other=0.0)
-    share = kept / tl.maximum(tl.load(count + k), 1.0)
+    share = kept / tl.maximum(tl.load(count + k * C), 1.0)  # every channel has as many
     above = _before_relu(y, dy, at, inside)
     by, middle = tl.load(inverse + of, mask=c < C, other=0.0), tl.load(mean + of, mask=c < C, other=0.0)
     normal = (tl.load(x + at, mask=inside, other=0.0).to(tl.float32) - middle[None, :]) * by[None, :]
@@ -118,14 +124,11 @@ class NormRelu(torch.autograd.Function):
         ctx: Any, x: Tensor, w: Tensor, bias: Tensor, mask: Tensor, eps: float
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Weight and bias (K, C); mask (K, B) says which examples are none."""
-        sizes, blocks = _sizes(x), _blocks(x)
         real = mask.float().contiguous()
-        count = real.sum(dim=1) * sizes["P"]
-        mean, square = (torch.empty(len(x), x.shape[4], device=x.device) for _ in range(2))
-        _moments_kernel[(len(x), blocks[1])](x, real, count, mean, square, **sizes)
-        inverse = (square / count.clamp_min(1).unsqueeze(1) + eps).rsqrt()
+        count, mean, square = _moments(x, real)
+        inverse = (square / count.clamp_min(1) + eps).rsqrt()
         y = normalised(x, mean, inverse * w, bias)
-        variance = square / (count - 1).clamp_min(1).unsqueeze(1)
+        variance = square / (count - 1).clamp_min(1)
         ctx.save_for_backward(x, y, real, count, mean, inverse, w)
         ctx.mark_non_differentiable(mean, variance)
         return y, mean, variance
@@ -136,11 +139,23 @@ class NormRelu(torch.autograd.Function):
         x, y, real, count, mean, inverse, w = ctx.saved_tensors
         sizes, blocks = _sizes(x), _blocks(x)
         dy, dx = grads[0].contiguous(), torch.empty_like(x)
-        dw, db = torch.empty_like(mean), torch.empty_like(mean)
-        _norm_sums_kernel[(len(x), blocks[1])](x, y, dy, mean, inverse, dw, db, **sizes)
+        grid, parts = _parts(x, 2)
+        _norm_sums_kernel[grid](x, y, dy, mean, inverse, *parts, **sizes, PART=PART)
+        dw, db = parts.sum(dim=2)
         grid = (blocks[0], len(x), blocks[1])
         _norm_gradient_kernel[grid](x, y, dy, real, count, mean, inverse, w, dw, db, dx, **sizes)
         return dx, dw, db, None, None
+
+
+def _moments(x: Tensor, real: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Each client's number of real pixels, their mean and the sum of squares around it, by channel: (K, C)."""
+    grid, parts = _parts(x, 3)
+    _moments_kernel[grid](x, real, *parts, **_sizes(x), PART=PART)
+    counts, totals, squares = parts
+    count = counts.sum(dim=1)
+    mean = totals.sum(dim=1) / count.clamp_min(1)
+    off = totals / counts.clamp_min(1) - mean.unsqueeze(1)
+    return count, mean, (squares + counts * off * off).sum(dim=1)
 
 
 def normalised(x: Tensor, mean: Tensor, scale: Tensor, bias: Tensor) -> Tensor:
@@ -160,3 +175,10 @@ def _blocks(x: Tensor) -> tuple[int, int]:
     """Into how many blocks a client's pixels and channels are cut."""
     sizes = _sizes(x)
     return triton.cdiv(sizes["N"], sizes["BP"]), triton.cdiv(sizes["C"], sizes["BC"])
+
+
+def _parts(x: Tensor, sums: int) -> tuple[tuple[int, int, int], Tensor]:
+    """The programs that sum parts of pixels, and room for what they find: (sums, K, parts, C)."""
+    sizes = _sizes(x)
+    grid = len(x), triton.cdiv(sizes["N"], PART), _blocks(x)[1]
+    return grid, torch.empty(sums, *grid[:2], sizes["C"], device=x.device)
