@@ -1,4 +1,4 @@
-"""Lahoti et al., "Federated learning on non-IID data": runs and published numbers of its figures.
+"""Lahoti et al., "Improving FedAvg Algorithm Performance with Non-IID data": runs and published numbers of its figures.
 
 Twenty clients, B = 10, E = 1 (section 3.1); MNIST with lr 0.01 for 10 rounds, CIFAR-10 with lr 0.1 for 30. The paper
 gives no width for its layers, no scaling of pixels, no length of its warm-up, and numbers for its gains only. McMahan's

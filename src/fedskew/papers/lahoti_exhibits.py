@@ -11,7 +11,7 @@ from fedskew.papers.protocol import Cell, Exhibit, Scale
 from fedskew.report import charts, reached
 from fedskew.report.parts import Chart
 
-TITLE = "Lahoti et al., Federated learning on non-IID data"
+TITLE = "Lahoti et al., Improving FedAvg Algorithm Performance with Non-IID data"
 
 
 def exhibit_figure1(outcomes: Outcomes) -> Exhibit:
