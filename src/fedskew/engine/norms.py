@@ -1,8 +1,8 @@
 """Triton kernels for K clients at once on a GPU: batch norm, then ReLU, and their gradients.
 
-Numbers are (K, B, H, W, C). A client's mean and variance are those of its own batch, without its padding. A program sums
-one part of a client's pixels, so that few clients keep the GPU busy too; parts are added up in order, so that the same
-sums come out every time.
+Numbers are (K, B, H, W, C). A client's mean and variance are those of its own batch, without its padding. A program
+sums one part of a client's pixels, so that few clients keep the GPU busy too; parts are added up in order, so that the
+same sums come out every time.
 """
 
 from __future__ import annotations
