@@ -1,6 +1,7 @@
 """A reproduction from end to end at the smallest scale: trained once, shown beside the paper, moved elsewhere."""
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -145,25 +146,47 @@ def test_a_reproduction_that_was_killed_goes_on_on_another_machine(tmp_path):
         assert [r["accuracy"] for r in a] == [r["accuracy"] for r in b]
 
 
-def test_a_machine_that_only_trains(tmp_path, monkeypatch):
-    """Stopped in time, packed, and gone on with from the archive in another store, without rich, typer or charts."""
-    packed = tmp_path / "part.zip"
+def only_trains(tmp_path, store, *more):
+    """`python -m fedskew.reproduce` where rich, typer and charts are missing."""
     banned = "import sys\nfor name in ('altair', 'typer', 'rich', 'vl_convert'): sys.modules[name] = None\n"
     start = "import runpy\nrunpy.run_module('fedskew.reproduce', run_name='__main__')"
-    ask = ["zhao2018", "table3", "--data", "mnist", "--scale", "smoke", "--at-once", "2", "--pack", str(packed)]
+    ask = ["zhao2018", "table3", "--data", "mnist", "--scale", "smoke", "--at-once", "2"]
+    return subprocess.Popen(
+        [sys.executable, "-c", banned + start, *ask, "--pack", str(tmp_path / "part.zip"), *more],
+        env=os.environ | {"FEDSKEW_STORE": str(tmp_path / store)},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
 
-    def run(store, *more):
-        monkeypatch.setenv("FEDSKEW_STORE", str(tmp_path / store))
-        done = subprocess.run(
-            [sys.executable, "-c", banned + start, *ask, *more], capture_output=True, text=True, check=False
-        )
-        assert done.returncode == 0, done.stderr
-        return done.stdout
 
-    assert "out of time" in run("first", "--seconds", "0.5")
-    said = run("second", "--unpack", str(packed))
+def test_a_machine_that_only_trains(tmp_path):
+    """Stopped in time, packed, and gone on with from the archive in another store."""
+    first = only_trains(tmp_path, "first", "--seconds", "0.5")
+    assert "out of time" in first.communicate()[0]
+    assert first.returncode == 0
+    second = only_trains(tmp_path, "second", "--unpack", str(tmp_path / "part.zip"))
+    said = second.communicate()[0]
     assert "unpacked" in said
     assert said.count(", round 30: ") == 10
+
+
+def test_a_machine_that_is_gone_has_left_what_it_packed(tmp_path):
+    """Killed in the middle: rows and checkpoints up to a moment ago are in the archive."""
+    lost = only_trains(tmp_path, "lost", "--pack-every", "0.3", "--piece-mb", "0.1")
+    assert any(line.startswith("packed") for line in lost.stdout)
+    time.sleep(1)
+    lost.kill()
+    lost.communicate()
+    home = Store(tmp_path / "home")
+    assert archive.unpack(home, tmp_path / "part.zip")
+    kept = [home.state(entry.id)[0] for entry in home.runs() if not entry.over]
+    assert max(kept) > 0
+
+
+def test_an_error_does_not_keep_it_from_packing(tmp_path):
+    failed = only_trains(tmp_path, "failed", "--precision", "fp64")
+    assert "packed" in failed.communicate()[0]
+    assert failed.returncode == 1
 
 
 def test_weights_that_another_run_begins_with_go_along_while_they_are_wanted(tmp_path):

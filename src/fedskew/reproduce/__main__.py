@@ -3,7 +3,8 @@ r"""`python -m fedskew.reproduce`: train a paper's cells where the command line'
     python -m fedskew.reproduce hsu2019 figure5 --data cifar10 --only C=0.05 --precision bf16 --seconds 500 \
         --at-once 12 --pack figure5.zip --piece-mb 15 --most-mb 60
 
-goes on from `--unpack FILE` and the store, stops in time, and writes what `fedskew runs unpack` reads elsewhere.
+goes on from `--unpack FILE` and the store, stops in time, and writes what `fedskew runs unpack` reads elsewhere; also
+after an error, and with `--pack-every 120` before the end, for a machine that may be gone by then.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -44,6 +45,7 @@ def main() -> None:
     parser.add_argument("--plan", action="store_true", help="say what is still to be trained, and train nothing")
     parser.add_argument("--unpack", nargs="*", default=[], type=Path)
     parser.add_argument("--pack", type=Path)
+    parser.add_argument("--pack-every", type=float, default=float("inf"), help="seconds after which it is packed anew")
     parser.add_argument("--piece-mb", type=float, help="cut the packed file into pieces of so many MB: FILE.1, FILE.2")
     parser.add_argument("--most-mb", type=float, help="about this much in all: checkpoints beyond it stay behind")
     asked = parser.parse_args()
@@ -53,19 +55,38 @@ def main() -> None:
         print(f"unpacked {len(archive.unpack(store, file))} runs of {file}", flush=True)
     left = cells.cost(store, wanted, probe=asked.plan, until=asked.until, precision=asked.precision)
     print(f"{len(wanted)} cells; to be trained: {left}", flush=True)
-    if not asked.plan:
-        how = {"at_once": asked.at_once, "precision": asked.precision, "checkpoint_seconds": float("inf")}
-        try:
-            cells.choose(store, wanted, _watching(until), **how)
-            if not asked.search_only:
-                cells.train(store, wanted, _watching(until), until=asked.until, **how)
-        except _OutOfTime:
-            print("out of time", flush=True)
-    _say(store, wanted)
-    if asked.pack:
-        sizes = [each and int(each * MB) for each in (asked.piece_mb, asked.most_mb)]
-        for file in moved.pack(store, wanted, asked.pack, *sizes):
-            print(f"packed {file}: {file.stat().st_size:,} bytes", flush=True)
+    try:
+        if not asked.plan:
+            _train(store, wanted, asked, until)
+    finally:
+        _say(store, wanted)
+        _pack(store, wanted, asked)
+
+
+def _train(store: Store, wanted: list[Cell], asked: Any, until: float) -> None:
+    how = {"at_once": asked.at_once, "precision": asked.precision, "checkpoint_seconds": asked.pack_every}
+    watch = _watching(until, asked.pack_every, lambda: _pack(store, wanted, asked))
+    try:
+        cells.choose(store, wanted, watch, **how)
+        if not asked.search_only:
+            cells.train(store, wanted, watch, until=asked.until, **how)
+    except _OutOfTime:
+        print("out of time", flush=True)
+
+
+def _pack(store: Store, wanted: list[Cell], asked: Any) -> None:
+    """Put a new archive in the place of the last once all of it is written."""
+    if asked.pack is None:
+        return
+    sizes = [each and int(each * MB) for each in (asked.piece_mb, asked.most_mb)]
+    named = asked.pack.name
+    before = {asked.pack, *asked.pack.parent.glob(f"{named}.[0-9]*")}
+    for file in moved.pack(store, wanted, asked.pack.with_name(f"{named}-new"), *sizes):
+        now = file.rename(file.with_name(file.name.replace(f"{named}-new", named)))
+        before.discard(now)
+        print(f"packed {now}: {now.stat().st_size:,} bytes", flush=True)
+    for old in before:
+        old.unlink(missing_ok=True)
 
 
 def _wanted(asked: Any) -> list[Cell]:
@@ -77,14 +98,18 @@ def _wanted(asked: Any) -> list[Cell]:
     return kept(found, asked.only)
 
 
-def _watching(until: float) -> cells.Watch:
+def _watching(until: float, every: float, pack: Callable[[], None]) -> cells.Watch:
     def watch(rows: Iterator[Any], rounds: int, label: str) -> Iterator[None]:
-        began = time.monotonic()
+        began = packed = time.monotonic()
         print(f"{label}: {rounds} rounds", flush=True)
         for _ in rows:
-            if time.monotonic() > until:
+            now = time.monotonic()
+            if now > until:
                 rows.close()  # type: ignore[attr-defined]  # saves where each run is
                 raise _OutOfTime
+            if now > packed + every:
+                pack()
+                packed = time.monotonic()
             yield
         print(f"{label}: {time.monotonic() - began:.0f} s", flush=True)
 
