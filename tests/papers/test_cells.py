@@ -1,9 +1,14 @@
 """The papers' cells: published numbers where they stand in the source, runs as the protocol has them."""
 
+import math
+from dataclasses import replace
+
 import pytest
 
 from fedskew.data.sources import SOURCES
 from fedskew.papers import lahoti, zhao2018
+from fedskew.papers.zhao2018_exhibits import exhibit_table1
+from fedskew.reproduce.cells import Outcome
 from fedskew.run import Run
 
 FULL = zhao2018.SCALES["full"]
@@ -17,6 +22,18 @@ def test_table1_is_what_table3_says():
         for name, at in column.items():
             lost = accuracy["SGD", row[1], None][at] - accuracy[f"FedAvg {row[0]}", row[1], row[2]][at]
             assert lost == pytest.approx(row[at], abs=0.05), (row, name)
+
+
+def test_table1_is_ours_of_table3_with_the_deviation_of_a_difference():
+    found = []
+    for cell in zhao2018.table3("mnist", replace(FULL, seeds=2)):
+        ends = (0.90, 0.94) if cell.setting["setting"] == "SGD" else (0.50, 0.53)
+        rows = tuple([{"round": run.rounds, "accuracy": end}] for run, end in zip(cell.last, ends, strict=True))
+        found.append(Outcome(cell, ("a", "b"), rows))
+    for record in exhibit_table1(found).records:
+        assert record["ours"] == pytest.approx(0.92 - 0.515)
+        assert record["std"] == pytest.approx(math.sqrt((0.04**2 + 0.03**2) / 2))
+        assert record["seeds"] == 2
 
 
 def test_table2_falls_with_emd_and_ends_at_one_class():
