@@ -7,19 +7,17 @@ engine/convolutions.py is set from this table: `picked` is its choice, `best` wh
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from datetime import date
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from fedskew import bench, models
+from benchmarks import figures
+from fedskew import models
 from fedskew.engine import threads
 from fedskew.engine.choose import set_precision
 from fedskew.engine.convolutions import Pair, Shape, by_patches, grouped, patches
@@ -180,15 +178,8 @@ def main(path: str | None) -> None:
         "best": sum(row["ms"][row["best"]] for row in found),
     }
     print("all rows, ms: " + ", ".join(f"{name} {total:.1f}" for name, total in totals.items()))
-    document = {
-        "device": bench.device_name(device),
-        "torch": torch.__version__,
-        "date": str(date.today()),
-        "totals_ms": totals,
-        "rows": found,
-    }
     if path is not None:
-        Path(path).write_text(json.dumps(document, indent=1) + "\n")
+        figures.keep(path, figures.about(device) | {"totals_ms": totals, "rows": found})
 
 
 if __name__ == "__main__":

@@ -7,14 +7,12 @@ from __future__ import annotations
 
 import json
 import os
-import platform
 import statistics
 import subprocess
 import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +21,7 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks import figures
 from fedskew import models, rng
 from fedskew.data import transforms
 from fedskew.data.dataset import Transform
@@ -152,15 +151,7 @@ def main(chosen: list[str], seconds: float = 10.0) -> None:
         server.communicate()
     Console().print(table)
     if not chosen:
-        document = {
-            "rows": rows,
-            "device": f"{platform.machine()}, {os.cpu_count()} cores, {platform.system()}",
-            "load": os.getloadavg()[1],
-            "python": platform.python_version(),
-            "torch": torch.__version__,
-            "date": datetime.now(UTC).date().isoformat(),
-        }
-        RESULTS.write_text(json.dumps(document, indent=2) + "\n")
+        figures.keep(RESULTS, {"rows": rows, "load": os.getloadavg()[1]} | figures.about())
 
 
 if __name__ == "__main__":

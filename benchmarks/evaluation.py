@@ -10,14 +10,13 @@ import json
 import statistics
 import time
 from collections.abc import Callable
-from datetime import date
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
-from fedskew import bench, models, rng
+from benchmarks import figures
+from fedskew import models, rng
 from fedskew.data import transforms
 from fedskew.data.dataset import Transform
 from fedskew.engine import evaluate as evaluation
@@ -93,14 +92,8 @@ def main(path: str | None) -> None:
         for runs in RUNS[device.type]:
             rows.append(measured(case, runs, device))
             print(json.dumps(rows[-1]), flush=True)
-    document = {
-        "device": bench.device_name(device),
-        "torch": torch.__version__,
-        "date": str(date.today()),
-        "rows": rows,
-    }
     if path is not None:
-        Path(path).write_text(json.dumps(document, indent=1) + "\n")
+        figures.keep(path, figures.about(device) | {"rows": rows})
 
 
 if __name__ == "__main__":

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
-import platform
 import resource
 import subprocess
 import sys
 import time
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +14,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks import figures
 from fedskew import measure, rng
 from fedskew.data.partition import parse_partition
 
@@ -74,13 +72,9 @@ def main() -> None:
         "examples": EXAMPLES,
         "classes": CLASSES,
         "rows": rows,
-        "device": f"{platform.machine()}, {os.cpu_count()} cores, {platform.system()}",
-        "python": platform.python_version(),
         "numpy": np.__version__,
-        "date": datetime.now(UTC).date().isoformat(),
     }
-    RESULTS.parent.mkdir(exist_ok=True)
-    RESULTS.write_text(json.dumps(document, indent=2) + "\n")
+    figures.keep(RESULTS, document | figures.about())
 
 
 if __name__ == "__main__":

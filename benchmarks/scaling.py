@@ -7,7 +7,6 @@ of its own, whose memory is then its own; `--populations FILE.json` measures the
 from __future__ import annotations
 
 import json
-import platform
 import resource
 import statistics
 import subprocess
@@ -20,6 +19,7 @@ import numpy as np
 import torch
 
 import fedskew
+from benchmarks import figures
 from fedskew import bench
 from fedskew.data.dataset import Dataset
 from fedskew.data.partition import Iid
@@ -69,11 +69,8 @@ def main(path: str) -> None:
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     precision: Any = "bf16" if device.type == "cuda" else "tf32"
     found: dict[str, Any] = {
-        "device": bench.device_name(device),
+        **figures.about(device),
         "precision": precision if device.type == "cuda" else "fp32",
-        "torch": torch.__version__,
-        "python": platform.python_version(),
-        "date": str(date.today()),
     }
     for name, series in cases(device).items():
         found[name] = []
@@ -82,7 +79,7 @@ def main(path: str) -> None:
             print(f"{record['name']}: {record['ours_s']:.4f} s", flush=True)
     if device.type == "cpu":
         found |= populations()
-    Path(path).write_text(json.dumps(found, indent=1) + "\n")
+    figures.keep(path, found)
 
 
 def populations() -> dict[str, Any]:
@@ -101,6 +98,6 @@ if __name__ == "__main__":
         print(json.dumps(population(int(sys.argv[2]))))
     elif sys.argv[1] == "--populations":
         file = Path(sys.argv[2])
-        file.write_text(json.dumps(json.loads(file.read_text()) | populations(), indent=1) + "\n")
+        figures.keep(file, json.loads(file.read_text()) | populations())
     else:
         main(sys.argv[1])

@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
 import shlex
 import statistics
 import subprocess
@@ -19,16 +18,15 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from rich.console import Console
 from rich.table import Table
 
 import fedskew
+from benchmarks import figures
 from benchmarks.peers import quiet
 from benchmarks.peers.work import ANSWER, Weights, load
 from fedskew import bench
@@ -190,10 +188,7 @@ def versions(python: str, packages: tuple[str, ...]) -> dict[str, str]:
 def document(pythons: dict[str, str]) -> dict[str, Any]:
     """What was measured before on this machine with these versions, to be gone on with; else a new one."""
     about = {
-        "device": f"{platform.machine()}, {os.cpu_count()} cores, {platform.system()}",
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-        "date": datetime.now(UTC).date().isoformat(),
+        **figures.about(),
         "tolerance": {"usual": USUAL_TOLERANCE, **TOLERANCE},
         "quiet": quiet.QUIET,
         "versions": {peer: versions(python, PACKAGES[peer]) for peer, python in pythons.items()},
@@ -229,7 +224,7 @@ def main() -> None:
                 kept[name] = found
             row["systems"] = {name: kept[name] for name in names if name in kept}
             kept = row["systems"]
-            RESULTS.write_text(json.dumps(results, indent=2) + "\n")
+            figures.keep(RESULTS, results)
     table = Table("a round", *names, title="Time over the loop's")
     for row in results["cases"]:
         cells = [row["systems"].get(name) for name in names]
