@@ -1,6 +1,7 @@
 import os
 import shutil
 import signal
+import subprocess
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -52,6 +53,19 @@ def browser() -> Iterator["Browser"]:
 def _own_store(tmp_path, monkeypatch):
     """No test writes into the working folder's store."""
     monkeypatch.setenv("FEDSKEW_STORE", str(tmp_path / "store"))
+
+
+@pytest.fixture
+def disk(tmp_path):
+    """A megabyte of its own, which can be full or read-only."""
+    if not hasattr(os, "geteuid") or os.geteuid() != 0:
+        pytest.skip("only root can mount a small disk")
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", folder], capture_output=True).returncode:
+        pytest.skip("mounting is not allowed here")
+    yield folder
+    subprocess.run(["umount", folder], check=True)
 
 
 @pytest.hookimpl(wrapper=True)
