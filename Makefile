@@ -16,7 +16,7 @@ demo: $(VENV)/.package ## install into .venv and run the demo (writes report.htm
 test: $(VENV)/.tools ## install with the test tools and run every test (ARGS="-k emd" narrows them)
 	@# Federations wait most of the time, for processes of their own: they go first wherever both want a core.
 	@$(BIN)/python -m pytest -m network $(ARGS) > $(VENV)/network.log 2>&1 & network=$$!; \
-	nice -n 10 $(BIN)/python -m pytest -n 2 --dist loadfile -m "not network" $(ARGS); rest=$$?; \
+	nice -n 10 $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not network" $(ARGS); rest=$$?; \
 	wait $$network; network=$$?; cat $(VENV)/network.log; \
 	case $$rest,$$network in 0,0|0,5|5,0) ;; *) exit 1;; esac  # 5: no test of that kind is meant
 

@@ -68,6 +68,12 @@ def disk(tmp_path):
     subprocess.run(["umount", folder], check=True)
 
 
+def pytest_collection_modifyitems(items):
+    """Files with slow tests first: while the last of them ran, the other worker had nothing left to do."""
+    slow = {item.path for item in items if item.get_closest_marker("slow")}
+    items.sort(key=lambda item: item.path not in slow)
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item, call):
     """Where FEDSKEW_REQUIRE names a marker, a skipped test of that kind is a failure."""

@@ -166,6 +166,7 @@ def gone(pids, seconds=10):
 
 
 @pytest.mark.skipif(not os.path.exists("/proc/self"), reason="looks for processes in /proc")  # noqa: PTH110
+@pytest.mark.slow
 def test_ended_by_a_signal_and_by_force_it_goes_on_and_leaves_nobody(fedskew, file, tmp_path):
     path = file(f'[base]\n{SMALL}rounds = 250\npartition = "classes:2"\neval_every = 100\n[grid]\nseed = [0, 1]\n')
     runs = grid.parse(tomllib.loads(path.read_text()))

@@ -148,6 +148,7 @@ def test_help_lists_every_method_and_keeps_what_is_in_brackets(capsys):
         assert word.removesuffix("restricted") in said
 
 
+@pytest.mark.slow
 def test_your_own_data_and_your_own_network(tmp_path):
     """An .npz file and a module in the working folder, with nothing set by hand; the run can be resumed there."""
     g = np.random.default_rng(0)

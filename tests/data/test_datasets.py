@@ -245,6 +245,7 @@ def test_real_cifar10(real):
 
 
 @pytest.mark.data
+@pytest.mark.slow
 def test_real_speech_commands(real):
     folder, source = real("speech-commands"), SOURCES["speech-commands"]
     found = speech.clips(folder, source)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 
+@pytest.mark.slow
 def test_kernels_equal_torch_and_the_loop():
     pytest.importorskip("triton")
     script = Path(__file__).with_name("interpreted.py")
