@@ -22,3 +22,10 @@ def test_torch_seeds_fit_a_signed_integer():
     assert max(seeds) < 2**63
     assert len(set(seeds)) == 200
     assert np.log2(max(seeds)) > 60
+
+
+def test_a_stream_is_seeded_with_its_entropy():
+    """However numpy is handed the 128 bits, also where the highest of them are zero."""
+    for k in range(300):
+        seeded = np.random.PCG64(rng.entropy(0, "batches", 3, k))
+        assert rng.stream(0, "batches", 3, k).bit_generator.state == seeded.state

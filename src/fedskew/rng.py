@@ -7,15 +7,20 @@ import hashlib
 import numpy as np
 
 
+def _digest(seed: int, name: str, *ids: int) -> bytes:
+    text = "/".join([str(seed), name, *map(str, ids)])
+    return hashlib.blake2b(text.encode(), digest_size=16).digest()
+
+
 def entropy(seed: int, name: str, *ids: int) -> int:
     """128 bits that depend on the seed, the purpose and the place (round, client, ...)."""
-    text = "/".join([str(seed), name, *map(str, ids)])
-    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=16).digest(), "little")
+    return int.from_bytes(_digest(seed, name, *ids), "little")
 
 
 def stream(seed: int, name: str, *ids: int) -> np.random.Generator:
     """An independent generator for one purpose, e.g. `stream(seed, "sample", round)`."""
-    return np.random.Generator(np.random.PCG64(entropy(seed, name, *ids)))
+    words = np.frombuffer(_digest(seed, name, *ids), "<u4")  # numpy cuts an int into these itself, and takes its time
+    return np.random.Generator(np.random.PCG64(words))
 
 
 def torch_seed(seed: int, name: str, *ids: int) -> int:

@@ -60,10 +60,11 @@ def _examples(problem: Problem, index: Tensor) -> tuple[Callable[[Tensor, Tensor
     if problem.transform != "scale" or problem.x.dtype != torch.uint8:
         return lambda rows, drawn: inputs(problem, rows, drawn).flatten(2), 1.0
     stored = problem.x.flatten(1)
-    room = torch.empty(index.numel(), stored.shape[1], dtype=problem.dtype)
+    found = torch.empty(index.numel(), stored.shape[1], dtype=torch.uint8)
+    room = torch.empty_like(found, dtype=problem.dtype)
 
     def bytes_(rows: Tensor, drawn: Tensor | None) -> Tensor:
-        return room.copy_(stored.index_select(0, rows.flatten())).view(*rows.shape, -1)
+        return room.copy_(torch.index_select(stored, 0, rows.flatten(), out=found)).view(*rows.shape, -1)
 
     return bytes_, 1 / 255
 
