@@ -25,7 +25,7 @@ def test_torch_seeds_fit_a_signed_integer():
 
 
 def test_a_stream_is_seeded_with_its_entropy():
-    """However numpy is handed the 128 bits, also where the highest of them are zero."""
+    """However numpy is handed the 128 bits."""
     for k in range(300):
         seeded = np.random.PCG64(rng.entropy(0, "batches", 3, k))
         assert rng.stream(0, "batches", 3, k).bit_generator.state == seeded.state
