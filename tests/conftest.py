@@ -56,16 +56,29 @@ def _own_store(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def disk(tmp_path):
-    """A megabyte of its own, which can be full or read-only."""
+def mount():
+    """`mount(*options, at=folder)`, undone after the test; the test is skipped where that is not allowed."""
     if not hasattr(os, "geteuid") or os.geteuid() != 0:
-        pytest.skip("only root can mount a small disk")
+        pytest.skip("only root can mount")
+    mounted = []
+
+    def mount(*options, at):
+        if subprocess.run(["mount", *options, at], capture_output=True).returncode:
+            pytest.skip("mounting is not allowed here")
+        mounted.append(at)
+
+    yield mount
+    for folder in reversed(mounted):
+        subprocess.run(["umount", folder], check=True)
+
+
+@pytest.fixture
+def disk(tmp_path, mount):
+    """A megabyte of its own, which can be full or read-only."""
     folder = tmp_path / "disk"
     folder.mkdir()
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", folder], capture_output=True).returncode:
-        pytest.skip("mounting is not allowed here")
-    yield folder
-    subprocess.run(["umount", folder], check=True)
+    mount("-t", "tmpfs", "-o", "size=1m", "tmpfs", at=folder)
+    return folder
 
 
 def pytest_collection_modifyitems(items):

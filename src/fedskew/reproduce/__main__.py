@@ -99,8 +99,11 @@ def _wanted(asked: Any) -> list[Cell]:
 
 
 def _watching(until: float, every: float, pack: Callable[[], None]) -> cells.Watch:
+    packed = time.monotonic()
+
     def watch(rows: Iterator[Any], rounds: int, label: str) -> Iterator[None]:
-        began = packed = time.monotonic()
+        nonlocal packed  # parts of the work that are shorter than `every` count together
+        began = time.monotonic()
         print(f"{label}: {rounds} rounds", flush=True)
         for _ in rows:
             now = time.monotonic()
