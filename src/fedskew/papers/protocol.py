@@ -80,6 +80,7 @@ class Scale:
     model: str = "auto"
     highest_lr: float = math.inf  # smaller batches bear less
     evaluations: int = 50  # of a run, about: a test set of ten thousand can take as long as a round
+    passes: int = 100  # of a warm-up to an accuracy that so few examples may never give
 
     def of(self, rounds: int) -> int:
         """So many rounds at this scale."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fedskew.papers.protocol import Cell, Scale
+from fedskew.prepare import WarmUp
 from fedskew.run import Run
 
 
@@ -36,7 +37,9 @@ TASKS = {
 COLUMNS = ("mnist", "cifar10", "kws")
 SCALES = {
     "smoke": Scale("smoke", rounds=0.06, seeds=1, every=7, data="digits", model="mlp"),
-    "quick": Scale("quick", rounds=0.1, most=30, batch=10, examples=1200, highest_lr=0.05, evaluations=10, every=3),
+    "quick": Scale(
+        *("quick", 0.1, 30), batch=10, examples=1200, every=3, highest_lr=0.05, evaluations=6, passes=20
+    ),  # an evaluation of ten thousand images takes as long as two rounds
     "full": Scale("full"),
 }
 
@@ -202,7 +205,7 @@ def figure7(column: str, scale: Scale) -> list[Cell]:
         Cell(
             "figure 7b",
             {"data": column, "beta": beta, "alpha": alpha},
-            runs(share=f"beta={beta},alpha={alpha}", warm_up=WARM),
+            runs(share=f"beta={beta},alpha={alpha}", warm_up=WarmUp(until=WARM, most=scale.passes)),
             FIGURE7B.get((beta, alpha)) if column == "cifar10" else None,
         )
         for beta in (0.1, 0.2)
