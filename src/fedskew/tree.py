@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 import torch
 from torch import Tensor
@@ -15,14 +15,19 @@ def apply(f: Callable[..., Tensor], *trees: Tree) -> Tree:
     return {key: f(*(t[key] for t in trees)) for key in trees[0]}
 
 
+def _at_once(f: Callable[..., Sequence[Tensor]], a: Tree, b: Tree, **how: float) -> Tree:
+    """Leaf by leaf in one call, which a GPU answers with one kernel."""
+    return dict(zip(a, f(list(a.values()), [b[key] for key in a], **how), strict=True)) if a else {}
+
+
 def add(a: Tree, b: Tree, scale: float = 1.0) -> Tree:
     """a + scale b."""
-    return apply(lambda x, y: torch.add(x, y, alpha=scale), a, b)
+    return _at_once(torch._foreach_add, a, b, alpha=scale)
 
 
 def sub(a: Tree, b: Tree) -> Tree:
     """a - b."""
-    return apply(torch.sub, a, b)
+    return _at_once(torch._foreach_sub, a, b)
 
 
 def zeros_like(a: Tree) -> Tree:

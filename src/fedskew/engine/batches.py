@@ -111,6 +111,8 @@ def joined(cohorts: Sequence[Cohort]) -> Cohort:
     steps, widest = (max(c.index.shape[axis] for c in cohorts) for axis in (1, 2))
 
     def padded(a: Tensor) -> Tensor:
+        if a.shape[1:3] == (steps, widest):
+            return a
         room = a.new_zeros(a.shape[0], steps, widest, *a.shape[3:])
         room[:, : a.shape[1], : a.shape[2]] = a
         return room
