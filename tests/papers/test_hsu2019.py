@@ -68,6 +68,11 @@ def test_four_alphas_are_searched_and_each_stands_for_its_neighbours():
     pairs = [(run.lr, getattr(run.algorithm, "beta", 0)) for run in asked[0].search.candidates]
     assert all(0.99e-3 < lr / (1 - beta) < 1.01 for lr, beta in pairs)
     assert {(0.0003, 0.97), (0.0001, 0.99), (0.01, 0.0)} <= set(pairs)
+    (many, *_) = kept(hsu2019.figure5("cifar10", FULL), ["C=0.4", "E=1", "algorithm=FedAvgM"])
+    narrow = [(run.lr, getattr(run.algorithm, "beta", 0)) for run in many.search.candidates]
+    assert set(narrow) < set(pairs)
+    assert len(narrow) == 17
+    assert all(0.99e-2 < lr / (1 - beta) < 1.01e-1 for lr, beta in narrow)
 
 
 def test_published_numbers_stand_where_the_text_gives_them():

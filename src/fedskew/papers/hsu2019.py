@@ -12,7 +12,18 @@ from pathlib import Path
 from typing import Any
 
 from fedskew.errors import FedskewError
-from fedskew.papers.hsu2019_grid import ALPHAS, BATCH, CLIENTS, EFFECTIVE, ROUNDS, SCALES, WEIGHT_DECAY, Grid
+from fedskew.papers.hsu2019_grid import (
+    ALPHAS,
+    BATCH,
+    CLIENTS,
+    EFFECTIVE,
+    MANY,
+    NEAR,
+    ROUNDS,
+    SCALES,
+    WEIGHT_DECAY,
+    Grid,
+)
 from fedskew.papers.protocol import Cell, Search
 from fedskew.run import Run
 
@@ -77,7 +88,7 @@ def method(beta: float, **options: Any) -> str:
 def candidates(grid: Grid, alpha: float, fraction: float, epochs: int, pairs: list[dict[str, Any]]) -> Search:
     """The same run with each of these fields, scored on a validation split; many clients a round take fewer rounds."""
     rungs = (
-        grid.rungs if fraction < 0.2 else tuple(max(1, rung // 2 // grid.scored) * grid.scored for rung in grid.rungs)
+        grid.rungs if fraction < MANY else tuple(max(1, rung // 2 // grid.scored) * grid.scored for rung in grid.rungs)
     )
     base = {"validation": VALIDATION, "eval_every": grid.scored}
     return Search(tuple(run(grid, alpha, fraction, epochs, **base, **fields) for fields in pairs), rungs)
@@ -86,7 +97,9 @@ def candidates(grid: Grid, alpha: float, fraction: float, epochs: int, pairs: li
 def searched(grid: Grid, algorithm: str, alpha: float, fraction: float, epochs: int) -> Search:
     """FedAvg over learning rates, FedAvgM over pairs."""
     pairs = [
-        {"lr": lr, "algorithm": method(beta)} for lr, beta in grid.effective() if beta == 0 or algorithm == "FedAvgM"
+        {"lr": lr, "algorithm": method(beta)}
+        for lr, beta in grid.effective(*(EFFECTIVE if fraction < MANY else NEAR))
+        if beta == 0 or algorithm == "FedAvgM"
     ]
     return candidates(grid, SEARCHED_AT[alpha], fraction, epochs, pairs)
 

@@ -14,6 +14,8 @@ EPOCHS = (1, 5)
 RATES = (1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1, 3e-1)
 BETAS = (0.0, 0.7, 0.9, 0.97, 0.99, 0.997)
 EFFECTIVE = (1e-3, 1.0)  # the effective rates lr / (1 - beta) that are searched; Figure 6 runs from 10^-3 to 10
+MANY = 0.2  # from this fraction on a round is dear, and its search is narrow: ...
+NEAR = (1e-2, 1e-1)  # ... with C = 0.05 rates of 0.01 to 0.033 were chosen, and a larger cohort is less noisy
 
 
 @dataclass(frozen=True)

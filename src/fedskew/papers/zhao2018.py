@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from fedskew.papers.protocol import Cell, Scale
-from fedskew.prepare import WarmUp
 from fedskew.run import Run
 
 
@@ -205,7 +204,7 @@ def figure7(column: str, scale: Scale) -> list[Cell]:
         Cell(
             "figure 7b",
             {"data": column, "beta": beta, "alpha": alpha},
-            runs(share=f"beta={beta},alpha={alpha}", warm_up=WarmUp(until=WARM, most=scale.passes)),
+            runs(share=f"beta={beta},alpha={alpha}", warm_up=f"{WARM},most={scale.passes}"),
             FIGURE7B.get((beta, alpha)) if column == "cifar10" else None,
         )
         for beta in (0.1, 0.2)
