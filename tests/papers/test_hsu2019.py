@@ -117,6 +117,8 @@ def test_only_some_cells():
     assert [cell.setting["algorithm"] for cell in request.cells("figure 5")] == ["FedAvg", "FedAvgM"]
     assert {len(cell.runs) for cell in request.cells()} == {3}
     assert [c.setting["algorithm"] for c in request.cells("figure 3")] == ["FedAvg", "centralised SGD"]  # has no alpha
+    two = Request.of("hsu2019", ["figure 5"], None, "full", 3, ["C=0.05", "alpha=0.1", "alpha=100", "E=1"])
+    assert [cell.setting["alpha"] for cell in two.cells()] == [0.1, 0.1, 100.0, 100.0]
     everything = Request.of("hsu2019", [], None, "smoke", None, ["C=0.05"])  # Figure 1's cells have no C
     assert {name: bool(everything.cells(name)) for name in everything.names} == dict.fromkeys(everything.names, True)
     for only, says in (

@@ -112,12 +112,15 @@ class Exhibit:
 
 
 def kept(cells: Sequence[Cell], only: Sequence[str]) -> list[Cell]:
-    """The cells that no `key=value` excludes; a cell that has not that key in its setting stays."""
-    wanted = [text.partition("=")[::2] for text in only]
+    """The cells with one of the values that `key=value` names for a key; a cell without that key stays."""
+    wanted: dict[str, set[str]] = {}
+    for text in only:
+        key, _, value = text.partition("=")
+        wanted.setdefault(key, set()).add(value)
     return [
         cell
         for cell in cells
-        if all(key not in cell.setting or _written(cell.setting[key]) == value for key, value in wanted)
+        if all(key not in cell.setting or _written(cell.setting[key]) in values for key, values in wanted.items())
     ]
 
 
