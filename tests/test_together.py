@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from fedskew import Run, experiment, train, train_together
-from fedskew.engine import choose, stacked
+from fedskew.engine import abreast, choose, stacked
 from fedskew.engine.problem import Trained
 from fedskew.errors import FedskewError
 from fedskew.rounds import rounds
@@ -154,3 +154,24 @@ def test_a_row_waits_for_the_next_round_to_be_queued_unless_it_is_evaluated(ahea
     for row in train(AHEAD[0]):
         told.append(row.round)
     assert told == ["task", "task", 1, "task", 2, 3, "task", "task", 4, "task", 5, 6, "task", 7]
+
+
+def test_seconds_of_runs_that_train_together_add_up_to_what_all_of_them_took(monkeypatch):
+    """One of them warms up while the others go through all their rounds."""
+    now = 0.0
+
+    def a_second(problem, engine):
+        many = choose.many_of(problem, engine)
+
+        def slow(tasks):
+            nonlocal now
+            now += 1.0
+            return many(tasks)
+
+        return slow
+
+    monkeypatch.setattr(experiment, "many_of", a_second)
+    monkeypatch.setattr(abreast.time, "perf_counter", lambda: now)
+    rows = rows_of([Run(**SMALL), Run(**SMALL, seed=1), Run(**SMALL, warm_up="rounds=9,fraction=0.2")])
+    assert sum(row.seconds for each in rows for row in each) == pytest.approx(now)
+    assert rows[2][0].seconds > rows[1][0].seconds > 0

@@ -17,16 +17,21 @@ class Clock:
 
     def __init__(self, runs: int) -> None:
         self.idle = 0.0
-        self.last = [self.now()] * runs
+        self.at = self.now()
+        self.share = 0.0  # what a run has taken that trained from the beginning on
+        self.last = [0.0] * runs
 
     def now(self) -> float:
         """Seconds, without those that it stood still."""
         return time.perf_counter() - self.idle
 
     def since_last(self, run: int, abreast: int) -> float:
-        """What a run took since its last row, as one of so many abreast."""
-        before, self.last[run] = self.last[run], self.now()
-        return (self.last[run] - before) / abreast
+        """What a run took since its last row; so many have trained abreast since any row."""
+        now = self.now()
+        self.share += (now - self.at) / abreast
+        self.at = now
+        before, self.last[run] = self.last[run], self.share
+        return self.share - before
 
     @contextmanager
     def stopped(self) -> Iterator[None]:
