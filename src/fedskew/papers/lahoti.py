@@ -23,7 +23,7 @@ FRACTIONS = (0.05, 0.1, 0.2)
 PASSES = 5
 SCALES = {
     "smoke": Scale("smoke", rounds=0.4, every=2, data="digits", model="mlp"),
-    "quick": Scale("quick", rounds=0.5, examples=2000, every=2),
+    "quick": Scale("quick", batch=2, examples=1500, highest_lr=0.05, evaluations=5),
     "full": Scale("full"),
 }
 # Section 5.5: points gained on one-class clients by 10 % of the data.
@@ -36,8 +36,9 @@ GAINS = {
 def run(column: str, scale: Scale, **fields: Any) -> Run:
     """A run of a data set's recipe."""
     recipe = dict(RECIPES[column])
-    base = {"clients": 20, "batch": 10, "holdout": 0.2, "partition": "iid", "examples": scale.examples} | recipe
-    base["rounds"] = scale.of(recipe["rounds"])
+    base = {"clients": 20, "batch": 10 // scale.batch, "holdout": 0.2, "partition": "iid", "examples": scale.examples}
+    base |= recipe | {"rounds": scale.of(recipe["rounds"]), "eval_every": scale.eval_every(recipe["rounds"])}
+    base["lr"] = min(recipe["lr"], scale.highest_lr)
     if scale.data:
         base |= {"data": scale.data, "model": scale.model, "transform": "auto", "examples": None, "lr": 0.05}
     return Run(**(base | fields))
