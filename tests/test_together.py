@@ -98,6 +98,16 @@ def test_runs_of_very_different_length_are_not_padded_to_each_other(monkeypatch)
         assert rows[-1].loss == pytest.approx(list(train(run))[-1].loss, rel=1e-5)
 
 
+def before_training(monkeypatch, do):
+    """Have something done each time that tasks are about to be trained."""
+
+    def watched(problem, engine):
+        many = choose.many_of(problem, engine)
+        return lambda tasks: (do(), many(tasks))[1]
+
+    monkeypatch.setattr(experiment, "many_of", watched)
+
+
 @pytest.fixture
 def ahead(monkeypatch):
     """Rows as a GPU's are given: after the next round has been queued."""
@@ -140,17 +150,7 @@ def test_a_row_that_comes_a_round_later_can_be_gone_on_from(ahead):
 
 def test_a_row_waits_for_the_next_round_to_be_queued_unless_it_is_evaluated(ahead, monkeypatch):
     told = []
-
-    def watched(problem, engine):
-        many = choose.many_of(problem, engine)
-
-        def noted(tasks):
-            told.append("task")
-            return many(tasks)
-
-        return noted
-
-    monkeypatch.setattr(experiment, "many_of", watched)
+    before_training(monkeypatch, lambda: told.append("task"))
     for row in train(AHEAD[0]):
         told.append(row.round)
     assert told == ["task", "task", 1, "task", 2, 3, "task", "task", 4, "task", 5, 6, "task", 7]
@@ -158,20 +158,9 @@ def test_a_row_waits_for_the_next_round_to_be_queued_unless_it_is_evaluated(ahea
 
 def test_seconds_of_runs_that_train_together_add_up_to_what_all_of_them_took(monkeypatch):
     """One of them warms up while the others go through all their rounds."""
-    now = 0.0
-
-    def a_second(problem, engine):
-        many = choose.many_of(problem, engine)
-
-        def slow(tasks):
-            nonlocal now
-            now += 1.0
-            return many(tasks)
-
-        return slow
-
-    monkeypatch.setattr(experiment, "many_of", a_second)
-    monkeypatch.setattr(abreast.time, "perf_counter", lambda: now)
+    seconds = []
+    before_training(monkeypatch, lambda: seconds.append(1.0))
+    monkeypatch.setattr(abreast.time, "perf_counter", lambda: sum(seconds))
     rows = rows_of([Run(**SMALL), Run(**SMALL, seed=1), Run(**SMALL, warm_up="rounds=9,fraction=0.2")])
-    assert sum(row.seconds for each in rows for row in each) == pytest.approx(now)
+    assert sum(row.seconds for each in rows for row in each) == pytest.approx(sum(seconds))
     assert rows[2][0].seconds > rows[1][0].seconds > 0

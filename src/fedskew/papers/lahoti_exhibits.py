@@ -33,7 +33,8 @@ def _by_classes(number: int, column: str) -> Callable[[Outcomes], Exhibit]:
 
 def _compared(number: int, column: str) -> Callable[[Outcomes], Exhibit]:
     def exhibit(outcomes: Outcomes) -> Exhibit:
-        shown = [o for o in outcomes if o.cell.setting["data"] == column and o.cell.setting["fraction"] in (0.0, 0.1)]
+        fractions = (0.0, lahoti.PUBLISHED)
+        shown = [o for o in outcomes if o.cell.setting["data"] == column and o.cell.setting["fraction"] in fractions]
         drawn = (*_curves(shown), ("weight divergence (root mean square)", _bars(shown)))
         plain = next((o.record()["ours"] for o in shown if o.cell.setting["fraction"] == 0.0), None)
         records = []
