@@ -7,7 +7,6 @@ from fedskew import Run, experiment, train, train_together
 from fedskew.engine import abreast, choose, stacked
 from fedskew.engine.problem import Trained
 from fedskew.errors import FedskewError
-from fedskew.rounds import rounds
 
 SMALL = {"data": "digits", "model": "softmax", "batch": 10, "rounds": 3}
 
@@ -106,54 +105,6 @@ def before_training(monkeypatch, do):
         return lambda tasks: (do(), many(tasks))[1]
 
     monkeypatch.setattr(experiment, "many_of", watched)
-
-
-@pytest.fixture
-def ahead(monkeypatch):
-    """Rows as a GPU's are given: after the next round has been queued."""
-    monkeypatch.setattr(experiment, "rounds", lambda lab, at, ahead: rounds(lab, at, ahead=True))
-
-
-EVERY_THIRD = SMALL | {"rounds": 7, "eval_every": 3, "partition": "dirichlet:0.5", "clients": 12, "participation": 0.4}
-AHEAD = [
-    Run(**EVERY_THIRD, algorithm="fedavgm:0.9", seed=1),
-    Run(**EVERY_THIRD, algorithm="fedavg,swa=0.5"),
-    Run(**EVERY_THIRD, algorithm="scaffold", lr=0.05),  # which remembers something of every client
-    Run(**EVERY_THIRD, divergence=True),
-    Run(**EVERY_THIRD, algorithm="sgd"),
-    Run(**EVERY_THIRD | {"rounds": 4}, warm_up="rounds=2,fraction=0.2"),
-    Run(**EVERY_THIRD, lr=1e38),  # which diverges
-]
-
-
-def test_rows_that_come_a_round_later_are_the_same(request):
-    soon = rows_of(AHEAD)
-    request.getfixturevalue("ahead")
-    later = rows_of(AHEAD)
-    assert soon[-1][-1].diverged
-    assert soon[-1][-1].round % 3  # in a round that would not have been evaluated
-    for a, b in zip(soon, later, strict=True):
-        assert [row.round for row in a] == [row.round for row in b]
-        for x, y in zip(a, b, strict=True):
-            same = x.record() | {"seconds": 0.0}, y.record() | {"seconds": 0.0}
-            assert repr(same[0]) == repr(same[1])  # NaN is not equal to itself
-            torch.testing.assert_close(x.state, y.state, rtol=0, atol=0, equal_nan=True)
-
-
-def test_a_row_that_comes_a_round_later_can_be_gone_on_from(ahead):
-    whole = list(train(AHEAD[0]))
-    row = next(row for row in train(AHEAD[0]) if row.round == 4)
-    rest = list(train(AHEAD[0], start=row.state, first_round=5))
-    assert [r.round for r in rest] == [5, 6, 7]
-    torch.testing.assert_close(rest[-1].state, whole[-1].state, rtol=0, atol=0)
-
-
-def test_a_row_waits_for_the_next_round_to_be_queued_unless_it_is_evaluated(ahead, monkeypatch):
-    told = []
-    before_training(monkeypatch, lambda: told.append("task"))
-    for row in train(AHEAD[0]):
-        told.append(row.round)
-    assert told == ["task", "task", 1, "task", 2, 3, "task", "task", 4, "task", 5, 6, "task", 7]
 
 
 def test_seconds_of_runs_that_train_together_add_up_to_what_all_of_them_took(monkeypatch):

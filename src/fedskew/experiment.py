@@ -69,8 +69,7 @@ def train_together(
     many = many_of(first.problem, engine)
     clock = Clock(len(runs))
     starts = beginnings or [Beginning()] * len(runs)
-    ahead = first.device.type == "cuda"  # elsewhere a task that is answered has been trained, and its row is due
-    waiting = {i: rounds(lab, start, ahead=ahead) for i, (lab, start) in enumerate(zip(labs, starts, strict=True))}
+    waiting = {i: rounds(lab, start) for i, (lab, start) in enumerate(zip(labs, starts, strict=True))}
     answers: dict[int, Trained | Scores] = {}
     paces: dict[tuple[int, int], int] = {}
     while waiting:

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from fedskew import measure, tree
@@ -21,7 +20,6 @@ from fedskew.engine.problem import Arrived, Task, Trained
 from fedskew.engine.terms import PLAIN
 from fedskew.errors import FedskewError
 from fedskew.laboratory import Laboratory
-from fedskew.run import Run
 from fedskew.tree import Tree
 
 
@@ -93,12 +91,8 @@ def following(talk: Generator[Said, Any, None], answer: Trained | Scores | None)
             return None
 
 
-def rounds(lab: Laboratory, at: Beginning, *, ahead: bool = False) -> Generator[Said, Any, None]:
-    """The communication rounds: gives a Task or an Exam and is sent what came of it; gives rows as they are done.
-
-    With `ahead` the row of a round that is not evaluated comes when the next round's task has been answered, which on
-    a GPU means queued: what a row takes is then done while the device trains.
-    """
+def rounds(lab: Laboratory, at: Beginning) -> Generator[Said, Any, None]:
+    """The communication rounds: gives a Task or an Exam and is sent what came of it; gives rows as they are done."""
     run, method = lab.run, lab.run.algorithm
     if at.state is None:
         state = yield from _prepared(lab, at.initial)
@@ -108,17 +102,12 @@ def rounds(lab: Laboratory, at: Beginning, *, ahead: bool = False) -> Generator[
         state = {"stats": {}, **_moved(at.state, lab.device)}
     last = run.rounds if at.last_round is None else min(at.last_round, run.rounds)
     upcoming = lab.prepared(at.first_round)
-    owed: Generator[Said, Any, bool] | None = None  # the row of the round before
     for t in range(at.first_round, last + 1):
         chosen, cohort = upcoming
         twin = {key: state.pop(key, {}) for key in ("sgd.w", "sgd.stats")}
         averages = {key: state.pop(key) for key in ("swa.w", "swa.stats") if key in state}
         terms = PLAIN if isinstance(method, SGD) else method.terms(state, cohort)
         trained: Trained = yield Task(state["w"], state["stats"], cohort, terms)
-        if owed is not None:
-            if (yield from owed):
-                return
-            owed = None
         size = tree.nbytes(state["w"]) + tree.nbytes(state["stats"])
         sent = method.traffic * len(chosen) * size
         arrived = trained.arrived or Arrived(cohort, 0, sent, sent)
@@ -127,12 +116,8 @@ def rounds(lab: Laboratory, at: Beginning, *, ahead: bool = False) -> Generator[
         state = method.step(state, cohort, trained)
         if not isinstance(method, SGD) and method.swa:
             state = swa(state | averages, t, run.rounds, method.swa)
-        numbers = _Sent((trained.loss * cohort.n).sum() / cohort.n.sum(), cohort.mask.sum())
         if t < last:
             upcoming = lab.prepared(t + 1)  # while a GPU still trains this round: nothing has waited for it yet
-        if ahead and t < last and not run.divergence and not _evaluated(run, t):
-            owed = _told(lab, _Done(t, chosen, arrived, numbers, dict(state)))
-            continue
         yield Wait()
         divergence = None
         if run.divergence:
@@ -141,70 +126,29 @@ def rounds(lab: Laboratory, at: Beginning, *, ahead: bool = False) -> Generator[
             sgd = SGD().step({}, pool, centralised)
             divergence = measure.divergence(state["w"], sgd["w"])
             state |= {"sgd.w": sgd["w"], "sgd.stats": sgd["stats"]}
-        if (yield from _told(lab, _Done(t, chosen, arrived, numbers, dict(state), divergence))):
+        loss, seen = _read((trained.loss * cohort.n).sum() / cohort.n.sum(), cohort.mask.sum())
+        scores: Scores | None = None
+        if t % run.eval_every == 0 or t == run.rounds or not math.isfinite(loss):
+            scores = yield _exam(lab, state)
+        yield Row(
+            round=t,
+            lr=cohort.lr,
+            loss=loss,
+            accuracy=scores.accuracy if scores else None,
+            test_loss=scores.loss if scores else None,
+            per_class=scores.per_class if scores else None,
+            divergence=divergence,
+            emd=0.0 if isinstance(method, SGD) else float(lab.emd(chosen).mean()),
+            clients=len(chosen),
+            examples=int(seen),
+            bytes_up=arrived.bytes_up,
+            bytes_down=arrived.bytes_down,
+            seconds=0.0,  # the clock of train_together fills it in
+            lost=arrived.lost,
+            state=dict(state),
+        )
+        if not math.isfinite(loss):
             return
-
-
-class _Sent:
-    """Numbers on their way from the device, so that reading them waits for nothing that was queued after them."""
-
-    def __init__(self, *numbers: Tensor) -> None:
-        together = torch.stack([number.double() for number in numbers])
-        self.here, self.there = together, None
-        if together.is_cuda:
-            self.here = torch.empty(together.shape, dtype=together.dtype, pin_memory=True)
-            self.here.copy_(together, non_blocking=True)
-            self.there = torch.cuda.current_stream(together.device).record_event()
-
-    def read(self) -> list[float]:
-        """The numbers, when they are here."""
-        if self.there is not None:
-            self.there.synchronize()
-        read: list[float] = self.here.tolist()
-        return read
-
-
-@dataclass(frozen=True)
-class _Done:
-    """A round that was trained and averaged; its numbers may not have been read yet."""
-
-    round: int
-    chosen: NDArray[np.int64]
-    arrived: Arrived
-    numbers: _Sent
-    state: State
-    divergence: dict[str, Any] | None = None
-
-
-def _told(lab: Laboratory, done: _Done) -> Generator[Said, Any, bool]:
-    """Read what a round has come to, score it if it is to be, and give its row; True if it has diverged."""
-    loss, seen = done.numbers.read()
-    lost = not math.isfinite(loss)
-    scores: Scores | None = None
-    if lost or _evaluated(lab.run, done.round):
-        scores = yield _exam(lab, done.state)
-    yield Row(
-        round=done.round,
-        lr=done.arrived.cohort.lr,
-        loss=loss,
-        accuracy=scores.accuracy if scores else None,
-        test_loss=scores.loss if scores else None,
-        per_class=scores.per_class if scores else None,
-        divergence=done.divergence,
-        emd=0.0 if isinstance(lab.run.algorithm, SGD) else float(lab.emd(done.chosen).mean()),
-        clients=len(done.chosen),
-        examples=int(seen),
-        bytes_up=done.arrived.bytes_up,
-        bytes_down=done.arrived.bytes_down,
-        seconds=0.0,  # the clock of train_together fills it in
-        lost=done.arrived.lost,
-        state=done.state,
-    )
-    return lost
-
-
-def _evaluated(run: Run, t: int) -> bool:
-    return t % run.eval_every == 0 or t == run.rounds
 
 
 def _prepared(lab: Laboratory, initial: Tree | None) -> Generator[Said, Any, State]:
@@ -253,6 +197,12 @@ def _prepared(lab: Laboratory, initial: Tree | None) -> Generator[Said, Any, Sta
             state=dict(state),
         )
     return state if loss is None or math.isfinite(loss) else {}
+
+
+def _read(*numbers: Tensor) -> list[float]:
+    """Numbers from the device, waiting for it once."""
+    read: list[float] = torch.stack([number.double() for number in numbers]).tolist()
+    return read
 
 
 def _exam(lab: Laboratory, state: State) -> Exam:

@@ -130,16 +130,3 @@ def test_fused_runs_and_a_resumed_run():
         rest = list(train(run, data=data(), start=alone[0].state, first_round=2))
         assert [r.loss for r in rest] == [r.loss for r in alone[1:]]
     assert rows[0][-1].loss < rows[0][0].loss
-
-
-def test_rows_read_while_the_next_round_trains_are_the_same():
-    """Rounds that are evaluated are waited for; the others' rows come when the next one has been queued."""
-    fields = {"model": "cifar-cnn", "transform": "crop-flip", "batch": 20, "lr": 0.05, "clients": 4, "rounds": 8}
-    runs = [Run(**fields, eval_every=every, algorithm="fedavgm:0.9") for every in (1, 3)]
-    waited, ahead = (list(train(run, data=data())) for run in runs)
-    assert [row.loss for row in ahead] == [row.loss for row in waited]
-    for a, b in zip(ahead, waited, strict=True):
-        torch.testing.assert_close(a.state, b.state, rtol=0, atol=0)
-    assert [row.round for row in ahead if row.accuracy is not None] == [3, 6, 8]
-    wild = Run(**fields | {"lr": 1e30}, eval_every=3)
-    assert list(train(wild, data=data()))[-1].diverged
