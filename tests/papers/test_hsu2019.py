@@ -155,6 +155,26 @@ def test_figure5_is_the_agreed_json_and_says_how_far_it_got():
     assert "30.1% to 76.9%" in shown.table.caption
 
 
+def test_pairs_are_compared_after_as_many_rounds():
+    """One that Figure 5 trained to its end is read where the others of its panel are; one that diverged stops none."""
+    short, whole, lost, other = hsu2019.figure6("cifar10", replace(FULL, seeds=1))[:4]
+    other = replace(other, setting=other.setting | {"C": 0.1})
+    diverged = [*rows_of(0.1, rounds=50), {"round": 60, "accuracy": 0.05, "loss": float("nan")}]
+    found = [
+        Outcome(short, ("a",), (rows_of(0.5, 0.6, rounds=200),)),
+        Outcome(whole, ("b",), (rows_of(*(i / 100 for i in range(100)), rounds=10_000),)),
+        Outcome(lost, ("c",), (diverged,)),
+        Outcome(other, ("d",), (rows_of(0.7, rounds=10_000),)),
+    ]
+    shown = hsu2019_exhibits.exhibit_figure6(found)
+    assert [(r["rounds"], r["accuracy"]) for r in shown.records] == [
+        (200, pytest.approx(0.55)),
+        (200, pytest.approx(0.005)),
+        (200, 0.05),
+        (10_000, 0.7),
+    ]
+
+
 def test_every_remedy_gives_the_command_that_trains_it():
     asked = hsu2019.remedies("cifar10", replace(FULL, seeds=1))
     decided = [

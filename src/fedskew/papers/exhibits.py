@@ -23,8 +23,8 @@ class Outcome(Protocol):
     def accuracies(self) -> list[float]:
         """One a run."""
 
-    def so_far(self) -> tuple[int, list[float]]:
-        """Rounds trained, and one accuracy a run."""
+    def so_far(self, most: int | None = None) -> tuple[int, list[float]]:
+        """Rounds trained (at most so many), and one accuracy a run."""
 
     def record(self) -> dict[str, Any]:
         """The cell as JSON has it."""

@@ -29,9 +29,9 @@ CAPTION = (
 SKEWED_TO_THE_RIGHT = tuple(reversed(hsu2019_grid.ALPHAS))
 
 
-def record(o: Outcome) -> dict[str, Any]:
+def record(o: Outcome, most: int | None = None) -> dict[str, Any]:
     """A cell as the committed JSON has it: what was chosen, how far it was trained, and what came of it."""
-    rounds, accuracies = o.so_far()
+    rounds, accuracies = o.so_far(most)
     run = o.cell.runs[0]
     chosen = {"beta": getattr(run.algorithm, "beta", 0.0), "lr": run.lr} if o.decided else {"beta": None, "lr": None}
     return (
@@ -45,6 +45,16 @@ def record(o: Outcome) -> dict[str, Any]:
             "paper": o.cell.paper,
         }
     )
+
+
+def at_one_round(outcomes: Outcomes) -> list[dict[str, Any]]:
+    """Records of pairs that are compared: those of a panel are read where the shortest of its runs is."""
+    panels = [(o.cell.setting["C"], o.cell.setting["E"]) for o in outcomes]
+    reached: dict[Any, int] = {}
+    for panel, (rounds, accuracies) in zip(panels, (o.so_far() for o in outcomes), strict=True):
+        if accuracies:
+            reached[panel] = min(rounds, reached.get(panel, rounds))
+    return [record(o, reached.get(panel)) for panel, o in zip(panels, outcomes, strict=True)]
 
 
 def exhibit_figure1(outcomes: Outcomes) -> Exhibit:
@@ -97,7 +107,7 @@ def exhibit_figure3(outcomes: Outcomes) -> Exhibit:
 
 def exhibit_figure4(outcomes: Outcomes) -> Exhibit:
     """Accuracy against the learning rate, a line an alpha, a chart a C and E."""
-    records = [record(o) for o in outcomes]
+    records = at_one_round(outcomes)
     drawn = [
         (
             name,
@@ -122,7 +132,7 @@ def exhibit_figure5(outcomes: Outcomes) -> Exhibit:
 
 def exhibit_figure6(outcomes: Outcomes) -> Exhibit:
     """FedAvgM's accuracy against the effective learning rate, a chart a C and E."""
-    records = [r | {"effective": r["lr"] / (1 - r["beta"])} for r in map(record, outcomes)]
+    records = [r | {"effective": r["lr"] / (1 - r["beta"])} for r in at_one_round(outcomes)]
     drawn = [
         (name, reached.sensitivity({**r, "run": f"beta = {r['beta']:g}"} for r in found))
         for name, found in _panels(records)

@@ -42,8 +42,10 @@ class Outcome:
             if rows and rows[-1]["round"] == run.rounds
         ]
 
-    def so_far(self) -> tuple[int, list[float]]:
+    def so_far(self, most: int | None = None) -> tuple[int, list[float]]:
         """(rounds, one accuracy a run) of what there is: of whole runs or, without one, up to where all of them are.
+
+        With `most`, up to that round at most: what a run did after it is left aside.
 
         A run that diverged is over, and counts with what its last weights are worth.
         """
@@ -52,8 +54,8 @@ class Outcome:
         alive = [(rounds, rows) for rounds, rows in begun if not _diverged(rows)]
         shown = [rows for rounds, rows in alive if rows[-1]["round"] == rounds] or [rows for _, rows in alive]
         at = min((rows[-1]["round"] for rows in shown), default=begun[0][0] if begun else 0)
-        found = [[r["accuracy"] for r in rows if r["accuracy"] is not None and r["round"] <= at] for rows in shown]
-        found += [[r["accuracy"] for r in rows if r["accuracy"] is not None][-1:] for rows in lost]
+        at = at if most is None else min(at, most)
+        found = [_evaluations(rows, at) for rows in shown] + [_evaluations(rows, at)[-1:] for rows in lost]
         return at, [measure.settled(accuracies) for accuracies in found if accuracies]
 
     def record(self) -> dict[str, Any]:
@@ -186,6 +188,10 @@ def about(store: Store, cells: Sequence[Cell], command: str, seconds: float) -> 
         "training_seconds": round(sum(row["seconds"] for entry in entries for row in store.records(entry.id)), 1),
         "command_seconds": round(seconds, 1),
     }
+
+
+def _evaluations(rows: Sequence[dict[str, Any]], until: int) -> list[float]:
+    return [r["accuracy"] for r in rows if r["accuracy"] is not None and r["round"] <= until]
 
 
 def _diverged(rows: Sequence[dict[str, Any]]) -> bool:
