@@ -155,23 +155,26 @@ def test_figure5_is_the_agreed_json_and_says_how_far_it_got():
     assert "30.1% to 76.9%" in shown.table.caption
 
 
-def test_pairs_are_compared_after_as_many_rounds():
+def test_pairs_are_compared_after_as_many_rounds_in_as_many_populations():
     """One that Figure 5 trained to its end is read where the others of its panel are; one that diverged stops none."""
-    short, whole, lost, other = hsu2019.figure6("cifar10", replace(FULL, seeds=1))[:4]
+    short, whole, lost, other, never = hsu2019.figure6("cifar10", replace(FULL, seeds=2))[:5]
     other = replace(other, setting=other.setting | {"C": 0.1})
     diverged = [*rows_of(0.1, rounds=50), {"round": 60, "accuracy": 0.05, "loss": float("nan")}]
+    all_of_it = rows_of(*(i / 100 for i in range(100)), rounds=10_000)
     found = [
-        Outcome(short, ("a",), (rows_of(0.5, 0.6, rounds=200),)),
-        Outcome(whole, ("b",), (rows_of(*(i / 100 for i in range(100)), rounds=10_000),)),
-        Outcome(lost, ("c",), (diverged,)),
-        Outcome(other, ("d",), (rows_of(0.7, rounds=10_000),)),
+        Outcome(short, ("a", ""), (rows_of(0.5, 0.6, rounds=200), [])),
+        Outcome(whole, ("b", "c"), (all_of_it, rows_of(0.9, rounds=10_000))),
+        Outcome(lost, ("d", ""), (diverged, [])),
+        Outcome(other, ("e", "f"), (rows_of(0.7, rounds=10_000), rows_of(0.8, rounds=10_000))),
+        Outcome(never, ("", ""), ([], [])),
     ]
-    shown = hsu2019_exhibits.exhibit_figure6(found)
-    assert [(r["rounds"], r["accuracy"]) for r in shown.records] == [
-        (200, pytest.approx(0.55)),
-        (200, pytest.approx(0.005)),
-        (200, 0.05),
-        (10_000, 0.7),
+    shown = {r["lr"]: r for r in hsu2019_exhibits.exhibit_figure6(found).records}
+    assert [(r["rounds"], r["seeds"], r["accuracy"]) for _, r in sorted(shown.items())] == [
+        (200, 1, pytest.approx(0.55)),
+        (200, 1, pytest.approx(0.005)),
+        (200, 1, 0.05),
+        (10_000, 2, pytest.approx(0.75)),
+        (0, 0, None),
     ]
 
 

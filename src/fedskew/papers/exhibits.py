@@ -26,6 +26,9 @@ class Outcome(Protocol):
     def so_far(self, most: int | None = None) -> tuple[int, list[float]]:
         """Rounds trained (at most so many), and one accuracy a run."""
 
+    def first(self, number: int) -> Outcome:
+        """What so many of its runs gave."""
+
     def record(self) -> dict[str, Any]:
         """The cell as JSON has it."""
 

@@ -7,7 +7,7 @@ import math
 import statistics
 import subprocess
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -57,6 +57,11 @@ class Outcome:
         at = at if most is None else min(at, most)
         found = [_evaluations(rows, at) for rows in shown] + [_evaluations(rows, at)[-1:] for rows in lost]
         return at, [measure.settled(accuracies) for accuracies in found if accuracies]
+
+    def first(self, number: int) -> Outcome:
+        """What so many of its runs gave, the first ones."""
+        cell = replace(self.cell, runs=self.cell.runs[:number], after=self.cell.after[:number])
+        return replace(self, cell=cell, ids=self.ids[:number], records=self.records[:number])
 
     def record(self) -> dict[str, Any]:
         """The cell as the committed JSON has it."""
