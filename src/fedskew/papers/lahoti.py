@@ -24,7 +24,7 @@ PUBLISHED = 0.1  # the fraction of Figures 4 and 5, for which the text gives num
 PASSES = 5
 SCALES = {
     "smoke": Scale("smoke", rounds=0.4, every=2, data="digits", model="mlp"),
-    # A rate of 0.05 undoes what a warm-up with so few examples gives; with 1,500 of them two classes are as good as three.
+    # At 0.05 what a warm-up with so few examples gives is undone; of 1,500 two classes are as good as three.
     "quick": Scale("quick", most=12, batch=2, examples=2250, highest_lr=0.02, evaluations=6),
     "full": Scale("full"),
 }
