@@ -50,11 +50,10 @@ def alike(outcomes: Outcomes) -> list[dict[str, Any]]:
     """Records of pairs that are compared: those of a panel after as many rounds, in as many populations."""
     panels: dict[Any, list[Outcome]] = {}
     for o in outcomes:
-        panels.setdefault((o.cell.setting["C"], o.cell.setting["E"]), []).append(o)
+        panels.setdefault(_panel(o.cell.setting), []).append(o)
     records = []
     for panel in panels.values():
-        begun = [o for o in panel if any(o.records)]
-        populations = min((sum(map(bool, o.records)) for o in begun), default=None)
+        populations = min((sum(map(bool, o.records)) for o in panel if any(o.records)), default=0)
         same = [o.first(populations) if populations else o for o in panel]
         most = min((rounds for rounds, accuracies in (o.so_far() for o in same) if accuracies), default=None)
         records += [record(o, most) for o in same]
@@ -200,10 +199,15 @@ def _shown(
     return Exhibit(name, title, records, table(title, records, caption), tuple(drawn))
 
 
+def _panel(setting: dict[str, Any]) -> tuple[float, int]:
+    """What the paper draws in one panel; the high fractions are sorted first."""
+    return -setting["C"], setting["E"]
+
+
 def _panels(records: Sequence[dict[str, Any]]) -> list[tuple[str, list[dict[str, Any]]]]:
-    """The records of each E and C, named as the paper's panels are: the high fraction first."""
-    keys = sorted({(-r["C"], r["E"]) for r in records})
-    return [(f"E = {e}, C = {-c:g}", [r for r in records if (-r["C"], r["E"]) == (c, e)]) for c, e in keys]
+    """The records of each panel, under its name."""
+    keys = sorted(set(map(_panel, records)))
+    return [(f"E = {e}, C = {-c:g}", [r for r in records if _panel(r) == (c, e)]) for c, e in keys]
 
 
 def _points(records: Iterable[dict[str, Any]], x: str, run: Callable[[dict[str, Any]], str]) -> list[dict[str, Any]]:
