@@ -178,6 +178,16 @@ def test_pairs_are_compared_after_as_many_rounds_in_as_many_populations():
     ]
 
 
+def test_a_panel_waits_until_half_of_its_pairs_have_begun():
+    """Figure 5 trains the chosen pair of Figure 6's other panels: one point of 48 is no picture of sensitivity."""
+    cells = kept(hsu2019.figure6("cifar10", replace(FULL, seeds=1)), ["E=1"])
+    high = [c for c in cells if c.setting["C"] == 0.4]
+    for begun, shown in ((23, 0), (24, 48)):
+        found = [Outcome(c, ("a",), (rows_of(0.5, rounds=100) if i < begun else [],)) for i, c in enumerate(high)]
+        exhibit = hsu2019_exhibits.exhibit_figure6(found)
+        assert (len(exhibit.records), len(exhibit.charts)) == (shown, bool(shown))
+
+
 def test_every_remedy_gives_the_command_that_trains_it():
     asked = hsu2019.remedies("cifar10", replace(FULL, seeds=1))
     decided = [
@@ -203,9 +213,11 @@ def test_every_remedy_gives_the_command_that_trains_it():
     assert "swa=0.2" in str(by_name["FedAvgM, mean of the last fifth of the rounds"].algorithm)
 
 
-def test_a_schedule_is_searched_over_its_whole_length():
+def test_what_only_shows_at_the_end_is_searched_over_its_whole_length():
+    def late(run: Run) -> bool:
+        return run.lr_schedule == "cosine" or run.algorithm.swa > 0
+
     for cell in hsu2019.remedies("cifar10", FULL):
-        scheduled = cell.runs[0].lr_schedule == "cosine"
-        assert (cell.search.candidates[0].rounds == cell.search.rungs[-1]) == scheduled
-        assert {run.lr_schedule == "cosine" for run in cell.search.candidates} == {scheduled}
+        assert (cell.search.candidates[0].rounds == cell.search.rungs[-1]) == late(cell.runs[0])
+        assert {late(run) for run in cell.search.candidates} == {late(cell.runs[0])}
         assert cell.runs[0].rounds == 10_000

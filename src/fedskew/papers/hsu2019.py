@@ -221,46 +221,44 @@ SCHEDULED = 0.25  # the part of the rounds over which a schedule is searched: wh
 
 def remedies(column: str, grid: Grid) -> list[Cell]:
     """One-class clients, the lowest C, E = 1: the paper's FedAvgM with Figure 5's search, each remedy with its own."""
-    near = [p for p in grid.effective(3e-3, 4e-2) if p[1] >= 0.97] or [p for p in grid.effective() if p[1]]
-    momentum = [{"lr": lr, "algorithm": method(beta)} for lr, beta in near]
-    restricted = [{"lr": lr, "algorithm": method(beta, loss="restricted")} for lr, beta in near]
     fraction = grid.fractions[0]
+    near = [p for p in grid.effective(3e-3, 4e-2) if p[1] >= 0.97] or [p for p in grid.effective() if p[1]]
+    end = max(grid.rungs[0] * 2, round(SCHEDULED * grid.of(ROUNDS)))
+    half = end // 2 // grid.scored * grid.scored
+
+    def momentum(**options: Any) -> list[dict[str, Any]]:
+        return [{"lr": lr, "algorithm": method(beta, **options)} for lr, beta in near]
 
     def adaptive(kind: str) -> list[dict[str, Any]]:
         return [
             {"lr": lr, "algorithm": f"{kind}:{server:g},beta1={beta:g}"}
-            for lr in _within(grid.rates, 3e-3, 1e-2)
-            for server in (1e-3, 3e-3, 1e-2)
+            for lr in _within(grid.rates, 3e-3, 3e-2)
+            for server in (3e-4, 1e-3, 3e-3)
             for beta in (0.9, 0.97)
         ]
 
-    def cell(name: str, pairs: list[dict[str, Any]] | None, algorithm: str = "fedavg", **fields: Any) -> Cell:
-        tried = fields
-        if "lr_schedule" in fields:
-            tried = fields | {"rounds": max(grid.rungs[0] * 2, round(SCHEDULED * grid.of(ROUNDS)))}
-        if pairs is None:
-            found = searched(grid, "FedAvgM", 0.0, fraction, 1)
-        else:
-            found = candidates(grid, 0.0, fraction, 1, [pair | tried for pair in pairs])
-        if "lr_schedule" in fields:
-            half = tried["rounds"] // 2 // grid.scored * grid.scored
-            found = Search(found.candidates, (half, tried["rounds"]))
+    def tried(pairs: list[dict[str, Any]], *rungs: int, **fields: Any) -> Search:
+        if rungs:
+            fields = fields | {"rounds": end}
+        found = candidates(grid, 0.0, fraction, 1, [pair | fields for pair in pairs])
+        return Search(found.candidates, rungs or found.rungs)
+
+    def cell(name: str, search: Search, algorithm: str = "fedavg", **fields: Any) -> Cell:
         setting = {"alpha": 0.0, "C": fraction, "E": 1, "remedy": name, "shared": "share" in fields}
-        return Cell(
-            "remedies", setting, runs(grid, 0.0, fraction, 1, algorithm=algorithm, **fields), None, search=found
-        )
+        trained = runs(grid, 0.0, fraction, 1, algorithm=algorithm, **fields)
+        return Cell("remedies", setting, trained, None, search=search)
 
     cosine: dict[str, Any] = {"lr_schedule": "cosine"}
+    mean, averaged = "mean of the last fifth of the rounds", momentum(swa=0.2)  # until they begin, means say nothing
     return [
-        cell("FedAvgM", None),
-        cell("FedAvgM, mean of the last fifth of the rounds", None, "swa:0.2"),  # which trains the same until then
-        cell("FedAvgM, cosine", momentum, **cosine),
-        cell("FedAvgM, restricted softmax", restricted, "restricted"),
-        cell("FedAdam", adaptive("fedadam")),
-        cell("FedYogi", adaptive("fedyogi")),
-        cell("FedAvgM, 5 % shared", momentum, **SHARED),
-        cell("FedAvgM, 5 % shared, mean of the last fifth of the rounds", momentum, "swa:0.2", **SHARED),
-        cell("FedAvgM, 5 % shared, cosine", momentum, **SHARED, **cosine),
+        cell("FedAvgM", searched(grid, "FedAvgM", 0.0, fraction, 1)),
+        cell(f"FedAvgM, {mean}", tried(averaged, end), "swa:0.2"),
+        cell("FedAvgM, cosine", tried(momentum(), half, end, **cosine), **cosine),
+        cell("FedAvgM, restricted softmax", tried(momentum(loss="restricted")), "restricted"),
+        cell("FedAdam", tried(adaptive("fedadam"))),
+        cell("FedYogi", tried(adaptive("fedyogi"))),
+        cell("FedAvgM, 5 % shared", tried(momentum(), **SHARED), **SHARED),
+        cell(f"FedAvgM, 5 % shared, {mean}", tried(averaged, end, **SHARED), "swa:0.2", **SHARED),
     ]
 
 

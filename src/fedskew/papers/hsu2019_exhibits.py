@@ -47,12 +47,17 @@ def record(o: Outcome, most: int | None = None) -> dict[str, Any]:
 
 
 def alike(outcomes: Outcomes) -> list[dict[str, Any]]:
-    """Records of pairs that are compared: those of a panel after as many rounds, in as many populations."""
+    """Records of pairs that are compared: those of a panel after as many rounds, in as many populations.
+
+    Where most of a panel's pairs have no row yet, the best of the few says nothing, and the panel is left out.
+    """
     panels: dict[Any, list[Outcome]] = {}
     for o in outcomes:
         panels.setdefault(_panel(o.cell.setting), []).append(o)
     records = []
     for panel in panels.values():
+        if 2 * sum(any(o.records) for o in panel) < len(panel):
+            continue
         populations = min((sum(map(bool, o.records)) for o in panel if any(o.records)), default=0)
         same = [o.first(populations) if populations else o for o in panel]
         most = min((rounds for rounds, accuracies in (o.so_far() for o in same) if accuracies), default=None)
