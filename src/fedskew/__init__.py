@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 # OpenMP's threads wait for each other by spinning, and when another process uses a core a step of a small network takes
 # ten to fifty times longer; sleeping costs nothing that can be measured. It is read when torch is loaded.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+# MKL adds in an order that depends on where in memory a matrix begins, on some processors, so that a client's last bits
+# would depend on who is stacked beside it; told so it does not, as fast. It is read at MKL's first product.
+os.environ.setdefault("MKL_CBWR", "AUTO")
 
 _ROOMS = {
     "Dataset": "fedskew.data.dataset",

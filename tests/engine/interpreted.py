@@ -137,8 +137,8 @@ def loss():
     torch.testing.assert_close(d, wanted, rtol=1e-4, atol=1e-7)
 
 
-def network(factory, shape, transform, **options):
-    """A whole round on our kernels equals the loop: ragged clients, momentum, weight decay."""
+def network(factory, shape, transform, sizes=(2, 1), **options):
+    """A whole round on our kernels equals the loop: ragged clients, in batches of two."""
     g = rng.stream(0, "network")
     x = torch.from_numpy(g.integers(0, 256, (12, *shape), dtype=np.uint8))
     y = torch.from_numpy(g.integers(0, 4, 12))
@@ -147,7 +147,7 @@ def network(factory, shape, transform, **options):
     problem = Problem(model, x, y, transform, **options)
     ways = graphed.ways_of(problem)
     assert ways.examples is not stacked.inputs, "our kernels do not fit this network"
-    parts = [np.arange(0, 3), np.arange(3, 5)]
+    parts = np.split(np.arange(sum(sizes)), np.cumsum(sizes)[:-1])
     c = cohort(Plan(1, 2, False, transform, shape), [0, 1], parts, 0.05, 0, 1, torch.device("cpu"))
     w, stats = weights(problem.model)
     (fast,) = stacked.many(problem, [Task(w, stats, c)], ways)
@@ -179,7 +179,7 @@ if __name__ == "__main__":
     boxes()
     linear()
     loss()
-    network(models.cifar_cnn, (3, 6, 6), "crop-flip", momentum=0.5, weight_decay=0.1)
+    network(models.cifar_cnn, (3, 6, 6), "crop-flip", sizes=(3, 2), momentum=0.5, weight_decay=0.1)
     network(models.mnist_cnn, (1, 8, 8), "scale")
     network(models.kws_cnn, (1, 20, 7), "scale")
     network(models.lahoti_mnist, (1, 16, 16), "scale")

@@ -15,7 +15,7 @@ from fedskew import models, rng, tree
 from fedskew.engine import evaluate as evaluation
 from fedskew.engine import folded, loop, threads
 from fedskew.engine.evaluate import Exam, Scores, evaluate, evaluate_many, in_threads, together
-from fedskew.engine.problem import Task, weights
+from fedskew.engine.problem import Problem, Task, weights
 
 
 def exams_of(problem, runs, x, y, classes=4):
@@ -40,6 +40,22 @@ def test_every_network_of_ours_is_scored_stacked(name, runs):
     for scores, exam in zip(found, exams, strict=True):
         close(scores, evaluate(problem, exam))
     assert len({scores.loss for scores in found}) == runs
+
+
+@pytest.mark.parametrize("examples", [1, 7, 360])
+@pytest.mark.parametrize("name", ["softmax", "mlp"])
+def test_scores_are_the_same_bits_whoever_is_scored_beside(name, examples):
+    """Of ten classes: a product ten columns wide is another than one of twenty on some processors."""
+    model, g = models.build(models.MODELS[name], (1, 8, 8), 10, seed=0), rng.stream(0, "beside")
+    x = torch.from_numpy(g.normal(size=(examples, 1, 8, 8))).float()
+    problem = Problem(model, x, torch.from_numpy(g.integers(0, 10, examples)), "none")
+    w, stats = weights(model)
+    exams = [Exam({key: leaf * (1 + 0.3 * i) for key, leaf in w.items()}, stats, x, problem.y, 10) for i in range(7)]
+    found = evaluate_many(problem, exams)
+    assert len({scores.loss for scores in found}) == len(exams)
+    for some in (slice(0, 1), slice(1, 3), slice(4, 7)):
+        beside = evaluate_many(problem, exams[some])
+        assert [scores.loss for scores in beside] == [scores.loss for scores in found[some]]
 
 
 @pytest.mark.parametrize("name", [name for name in NETWORKS if name != "foreign"])

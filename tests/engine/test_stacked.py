@@ -1,5 +1,6 @@
 """All clients at once: which networks have a faster form, bytes, threads; its laws are in test_paths.py."""
 
+import itertools
 from dataclasses import replace
 
 import numpy as np
@@ -58,3 +59,17 @@ def test_threads_that_share_the_clients_out_change_no_bit(parts, one_thread):
         assert torch.get_num_threads() == several
         assert all(torch.equal(alone.w[key], shared.w[key]) for key in alone.w)
         assert torch.equal(alone.loss, shared.loss)
+
+
+@pytest.mark.parametrize("sizes", [[[12, 12], [12, 12, 12]], [[20], [20], [20]], [[30, 11, 10], [12, 16]]], ids=str)
+@pytest.mark.parametrize("name", ["softmax", "mlp"])
+def test_a_run_has_the_same_bits_whatever_trains_beside_it(name, sizes, one_thread):
+    """Also where a client's weights begin at odd addresses; its clients have a batch of examples at least."""
+    for features, batch in itertools.product((5, 13, 30, 64), (2, 3, 10)):
+        problem = problem_of(NETWORKS[name][0], (1, 1, features), dtype=torch.float32)
+        cohorts = [cohort_of(problem, each, batch=batch, lr=0.1 * (i + 1)) for i, each in enumerate(sizes)]
+        tasks = [Task(*weights(problem.model), cohort) for cohort in cohorts]
+        for task, beside in zip(tasks, stacked.many(problem, tasks), strict=True):
+            alone = stacked.local(problem, task)
+            assert all(torch.equal(alone.w[key], beside.w[key]) for key in alone.w), (features, batch)
+            assert torch.equal(alone.loss, beside.loss)

@@ -54,12 +54,12 @@ def network_of(problem: Problem) -> folded.Network | None:
 
     On a CPU, milliseconds of one core, stacked / one after another, for 1, 5 and 20 exams
     (benchmarks/results/evaluation_cpu.json):
-    softmax, 10,000 images of 28 x 28     14.6 / 14.2    36 / 78       90 / 293
-    MLP, 2,000 images of 28 x 28          11.9 / 10.6    43 / 56      164 / 227
-    MLP, 360 digits                        1.1 / 1.0    4.4 / 5.5      16 / 21
-    cifar-cnn, 200 images                  185 / 73    1059 / 339    4681 / 1485
-    lahoti-mnist, 400 images                40 / 39     153 / 168     661 / 649
-    kws-cnn, 400 words                      43 / 42     371 / 221    1637 / 851
+    softmax, 10,000 images of 28 x 28     11.4 / 11.4    42 / 61      159 / 254
+    MLP, 2,000 images of 28 x 28          12.6 / 11.6    53 / 56      205 / 218
+    MLP, 360 digits                        0.9 / 0.8    3.6 / 4.2      15 / 17
+    cifar-cnn, 200 images                  147 / 145    794 / 719    3874 / 2854
+    lahoti-mnist, 400 images                27 / 27     117 / 136     561 / 593
+    kws-cnn, 400 words                      32 / 32     283 / 160    1398 / 700
     """
     if problem.x.is_cuda:
         from fedskew.engine.graphed import on_kernels
