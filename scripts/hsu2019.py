@@ -35,7 +35,8 @@ def text(name: str) -> str:
         if name == "tableremedies"
         else hsu2019_exhibits.table(name, records, CAPTIONS.get(name, hsu2019_exhibits.CAPTION))
     )
-    drawn = [f"\n![{path.stem}](../../results/hsu2019/{path.name})\n" for path in sorted(RESULTS.glob(f"{name}*.svg"))]
+    pictures = re.findall(rf"!\[(.+?)\]\(({name}\S*\.svg)\)", (RESULTS / "README.md").read_text())
+    drawn = [f"\n{panel}:\n\n![{panel}](../../results/hsu2019/{file})\n" for panel, file in pictures]
     return shown.markdown() + "".join(drawn)
 
 
