@@ -28,7 +28,7 @@ TABLE = Table(
 
 def shown(table: Table, width: int = 100) -> str:
     console = Console(file=StringIO(), width=width, color_system=None)
-    console.print(table.rich())
+    console.print(table)
     assert isinstance(console.file, StringIO)
     return console.file.getvalue()
 
@@ -78,6 +78,18 @@ def test_the_terminal_shows_title_cells_and_caption() -> None:
         ["classes:1", "–", "–"],
         ["one", "seed"],
     ]
+
+
+def test_a_narrow_terminal_brings_columns_closer_before_it_breaks_a_cell() -> None:
+    columns = [Column(letter, letter * width) for letter, width in zip("abcdef", (5, 9, 10, 16, 12, 14), strict=True)]
+    row = {column.key: "9" * len(column.header) for column in columns}
+
+    def line(width: int) -> str:
+        return next(line.strip() for line in shown(Table("", columns, [row]), width).splitlines() if "9" in line)
+
+    assert line(90) == "   ".join(row.values())
+    assert line(80) == " ".join(row.values())
+    assert line(60) != line(80)
 
 
 def test_brackets_in_a_name_are_not_markup() -> None:

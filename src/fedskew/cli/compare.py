@@ -117,7 +117,7 @@ def compare(
     if as_json:
         console.print_json(document)
     else:
-        console.out.print(compare.table(found, base).rich())
+        console.out.print(compare.table(found, base))
         console.note(f"wrote {out}; the runs are in {store.folder}")
 
 

@@ -52,5 +52,5 @@ def demo(
     if as_json:
         console.print_json({"rows": demo.records(outcomes), "seconds": round(seconds, 1), "report": str(out)})
     else:
-        console.out.print(table.rich())
+        console.out.print(table)
         console.note(f"{seconds:.0f} s; the charts are in {out}")

@@ -87,7 +87,7 @@ def reproduce(
     else:
         for exhibit in shown:
             if exhibit.table:
-                console.out.print(exhibit.table.rich())
+                console.out.print(exhibit.table)
     console.note(f"wrote {len(written)} files to {folder}; the page is {folder / 'report.html'}")
 
 

@@ -110,7 +110,7 @@ def sweep(
     else:
         keys = grids.varied(found) or ["partition", "algorithm"]
         shown = [row | {key: cell.setting[key] for key in keys} for row, cell in zip(rows, found, strict=True)]
-        console.out.print(grids.table(shown, keys, f"{grid.name}: {len(known.stored)} runs").rich())
+        console.out.print(grids.table(shown, keys, f"{grid.name}: {len(known.stored)} runs"))
         console.note(f"the runs are in {kept.folder}")
     if failed:
         console.note(f"{len(failed)} runs failed ({', '.join(failed[:5])}); the same command tries them again")

@@ -11,9 +11,12 @@ from typing import Any, Literal
 
 import rich.table
 from rich import box
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.measure import Measurement
 from rich.text import Text
 
 MISSING = "–"
+WIDEST = 10_000  # no terminal has so many columns
 
 
 @dataclass(frozen=True)
@@ -50,14 +53,21 @@ class Table:
         """The raw values of the columns, for JSON."""
         return [{column.key: row.get(column.key) for column in self.columns} for row in self.rows]
 
-    def rich(self) -> rich.table.Table:
-        """For a terminal. Text objects, so that a name in [brackets] is not taken for markup."""
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """For a terminal; one that is narrow for it gets columns closer together before cells are broken into lines."""
+        roomy = self._drawn(padding=1)
+        wanted = Measurement.get(console, options.update(max_width=WIDEST), roomy).maximum
+        yield roomy if wanted <= options.max_width else self._drawn(padding=0)
+
+    def _drawn(self, padding: int) -> rich.table.Table:
+        """Text objects, so that a name in [brackets] is not taken for markup."""
         table = rich.table.Table(
             title=Text(self.title),
             caption=Text(self.caption) if self.caption else None,
             title_justify="left",
             caption_justify="left",
             box=box.SIMPLE_HEAD,
+            padding=(0, padding),
         )
         for column in self.columns:
             table.add_column(Text(column.header), justify=column.align, overflow="fold")
