@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from fedskew.run import Run
     from fedskew.store import Store
 
+__version__ = "0.1.0"
+
 # OpenMP's threads wait for each other by spinning, and when another process uses a core a step of a small network takes
 # ten to fifty times longer; sleeping costs nothing that can be measured. It is read when torch is loaded.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")

@@ -1,7 +1,9 @@
 """The store: what goes in comes out, and what does not belong to a run is refused."""
 
+import re
 import sqlite3
 from contextlib import closing
+from pathlib import Path
 
 import pytest
 import torch
@@ -29,6 +31,8 @@ def test_the_rows_of_a_run_are_kept(store):
     assert entry.accuracy == given[-1].accuracy
     assert Run(**entry.spec) == run
     assert entry.environment["torch"] == torch.__version__
+    named = re.search(r"^model name\s*: (.+)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+    assert named is None or named[1] in entry.environment["device"]  # another maker's adds in another order
     round, state = store.state(id)
     assert round == 6
     assert list(state) == list(given[-1].state)

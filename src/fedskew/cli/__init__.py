@@ -9,6 +9,7 @@ from typing import Annotated
 import click
 import typer
 
+from fedskew import __version__
 from fedskew.cli import (
     bench,
     compare,
@@ -38,9 +39,7 @@ app = typer.Typer(
 
 def _version(asked: bool) -> None:
     if asked:
-        from importlib.metadata import version
-
-        typer.echo(f"fedskew {version('fedskew')}")
+        typer.echo(f"fedskew {__version__}")
         raise typer.Exit
 
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import platform
+import re
 from dataclasses import dataclass
 from importlib.metadata import version
+from pathlib import Path
 
 import numpy as np
 import torch
 
+from fedskew import __version__
 from fedskew.data import datasets
 from fedskew.data.dataset import Dataset
 from fedskew.data.partition import Nodes
@@ -58,11 +61,18 @@ class How:
 
 
 def environment(how: How) -> dict[str, str | int]:
-    """Where rows are bit-identical: the same versions, engine, device and, on a CPU, threads and instructions."""
+    """Where rows are bit-identical: the same versions, engine, device and, on a CPU, threads."""
     place = find_device(how.device)
-    versions: dict[str, str | int] = {package: version(package) for package in ("fedskew", "torch", "numpy")}
-    versions |= {"engine": how.engine, "precision": how.precision}
+    versions: dict[str, str | int] = {name: version(name) for name in ("torch", "numpy")}
+    versions |= {"fedskew": __version__, "engine": how.engine, "precision": how.precision}
     if place.type == "cuda":
         return versions | {"device": f"cuda ({torch.cuda.get_device_name(place)})"}
-    cpu = f"{place.type} ({platform.machine()}, {torch.backends.cpu.get_cpu_capability()})"
+    cpu = f"{place.type} ({_processor()}, {torch.backends.cpu.get_cpu_capability()})"
     return versions | {"device": cpu, "threads": torch.get_num_threads()}
+
+
+def _processor() -> str:
+    """Its name: MKL adds in another order on another maker's, with the same instructions."""
+    told = Path("/proc/cpuinfo")
+    names = re.findall(r"^model name\s*: (.+)$", told.read_text(), re.MULTILINE) if told.exists() else []
+    return names[0] if names else platform.processor() or platform.machine()

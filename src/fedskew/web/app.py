@@ -9,7 +9,6 @@ import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import cache
-from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -20,6 +19,7 @@ from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.staticfiles import StaticFiles
 
+from fedskew import __version__
 from fedskew.errors import FedskewError
 from fedskew.store import Store
 from fedskew.store.entry import checked_id
@@ -86,7 +86,7 @@ def _reading(app: FastAPI, store: Store, watcher: Watcher, control: bool) -> Non
 
     @app.get("/api/about")
     def about() -> Any:
-        return {"version": version("fedskew"), "folder": str(store.folder), "control": control}
+        return {"version": __version__, "folder": str(store.folder), "control": control}
 
     @app.get("/api/events")
     async def events() -> StreamingResponse:
