@@ -85,9 +85,11 @@ def method(beta: float, **options: Any) -> str:
     return f"fedavgm:{beta:g}{written}" if beta else f"fedavg{written}"
 
 
-def candidates(grid: Grid, alpha: float, fraction: float, epochs: int, pairs: list[dict[str, Any]]) -> Search:
+def candidates(
+    grid: Grid, alpha: float, fraction: float, epochs: int, pairs: list[dict[str, Any]], rungs: tuple[int, ...] = ()
+) -> Search:
     """The same run with each of these fields, scored on a validation split; many clients a round take fewer rounds."""
-    rungs = (
+    rungs = rungs or (
         grid.rungs if fraction < MANY else tuple(max(1, rung // 3 // grid.scored) * grid.scored for rung in grid.rungs)
     )
     base = {"validation": VALIDATION, "eval_every": grid.scored}
@@ -238,10 +240,8 @@ def remedies(column: str, grid: Grid) -> list[Cell]:
         ]
 
     def tried(pairs: list[dict[str, Any]], *rungs: int, **fields: Any) -> Search:
-        if rungs:
-            fields = fields | {"rounds": end}
-        found = candidates(grid, 0.0, fraction, 1, [pair | fields for pair in pairs])
-        return Search(found.candidates, rungs or found.rungs)
+        whole = {"rounds": end} if rungs else {}
+        return candidates(grid, 0.0, fraction, 1, [pair | fields | whole for pair in pairs], rungs)
 
     def cell(name: str, search: Search, algorithm: str = "fedavg", **fields: Any) -> Cell:
         setting = {"alpha": 0.0, "C": fraction, "E": 1, "remedy": name, "shared": "share" in fields}

@@ -56,10 +56,11 @@ def alike(outcomes: Outcomes) -> list[dict[str, Any]]:
         panels.setdefault(_panel(o.cell.setting), []).append(o)
     records = []
     for panel in panels.values():
-        if 2 * sum(any(o.records) for o in panel) < len(panel):
+        begun = [o for o in panel if any(o.records)]
+        if 2 * len(begun) < len(panel):
             continue
-        populations = min((sum(map(bool, o.records)) for o in panel if any(o.records)), default=0)
-        same = [o.first(populations) if populations else o for o in panel]
+        populations = min(sum(map(bool, o.records)) for o in begun)
+        same = [o.first(populations) for o in panel]
         most = min((rounds for rounds, accuracies in (o.so_far() for o in same) if accuracies), default=None)
         records += [record(o, most) for o in same]
     return records

@@ -6,6 +6,7 @@ import hashlib
 import platform
 import re
 from dataclasses import dataclass
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 
@@ -71,6 +72,7 @@ def environment(how: How) -> dict[str, str | int]:
     return versions | {"device": cpu, "threads": torch.get_num_threads()}
 
 
+@cache
 def _processor() -> str:
     """Its name: MKL adds in another order on another maker's, with the same instructions."""
     told = Path("/proc/cpuinfo")
