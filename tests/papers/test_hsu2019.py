@@ -59,12 +59,22 @@ def test_searches_are_of_the_grid_and_never_see_the_test_set(scale):
         assert any(set(a.candidates) <= set(b.candidates) for b in fedavgm)
 
 
-def test_four_alphas_are_searched_and_each_stands_for_its_neighbours():
-    asked = kept(hsu2019.figure5("cifar10", FULL), ["C=0.05", "E=1", "algorithm=FedAvgM"])
+@pytest.mark.parametrize(
+    ("algorithm", "fraction", "own"),
+    [("FedAvg", 0.05, ()), ("FedAvgM", 0.05, (0.05, 0.2)), ("FedAvgM", 0.1, (0.05, 0.2)), ("FedAvgM", 0.4, ())],
+)
+def test_four_alphas_are_searched_and_stand_for_their_neighbours_that_are_not(algorithm, fraction, own):
+    asked = kept(hsu2019.figure5("cifar10", FULL), [f"C={fraction}", "E=1", f"algorithm={algorithm}"])
     assert [cell.setting["alpha"] for cell in asked] == list(hsu2019.ALPHAS)
-    assert len({cell.search for cell in asked}) == 4
+    found = {cell.setting["alpha"]: cell.setting["searched_at"] for cell in asked}
+    assert found == {0: 0, 0.05: 0.1, 0.1: 0.1, 0.2: 0.1, 0.5: 1, 1: 1, 10: 100, 100: 100} | {a: a for a in own}
+    assert len({cell.search for cell in asked}) == 4 + len(own)
     for cell in asked:
         assert {run.partition.alpha for run in cell.search.candidates} == {cell.setting["searched_at"]}
+
+
+def test_the_search_is_wide_where_a_round_is_cheap_and_narrow_beside_what_it_found():
+    asked = kept(hsu2019.figure5("cifar10", FULL), ["C=0.05", "E=1", "algorithm=FedAvgM"])
     pairs = [(run.lr, getattr(run.algorithm, "beta", 0)) for run in asked[0].search.candidates]
     assert all(0.99e-3 < lr / (1 - beta) < 1.01 for lr, beta in pairs)
     assert {(0.0003, 0.97), (0.0001, 0.99), (0.01, 0.0)} <= set(pairs)
@@ -73,6 +83,10 @@ def test_four_alphas_are_searched_and_each_stands_for_its_neighbours():
     assert set(narrow) < set(pairs)
     assert len(narrow) == 17
     assert all(0.99e-2 < lr / (1 - beta) < 1.01e-1 for lr, beta in narrow)
+    between = asked[1].search
+    assert {(0.0003, 0.97), (0.0003, 0.99)} < {(run.lr, run.algorithm.beta) for run in between.candidates} < set(pairs)
+    assert len(between.candidates) == 6
+    assert between.rungs[-1] == 5_000
 
 
 def test_published_numbers_stand_where_the_text_gives_them():
@@ -210,7 +224,10 @@ def test_every_remedy_gives_the_command_that_trains_it():
     assert {c.runs[0].held_out for c in decided if c.setting["shared"]} == {0.05}
     published = kept(hsu2019.figure5("cifar10", replace(FULL, seeds=1)), ["C=0.05", "E=1", "algorithm=FedAvgM"])[0]
     assert (asked[0].search, asked[0].runs) == (published.search, published.runs)  # the paper's own, trained once
-    assert "swa=0.2" in str(by_name["FedAvgM, mean of the last fifth of the rounds"].algorithm)
+    mean = "mean of the last fifth of the rounds"
+    alone, smoothed = (by_name[f"FedAvgM, {name}{mean}"].algorithm for name in ("", "label smoothing, "))
+    assert (alone.swa, alone.smoothing, smoothed.swa, smoothed.smoothing) == (0.2, 0, 0.2, 0.1)
+    assert alone.beta == smoothed.beta
 
 
 def test_what_only_shows_at_the_end_is_searched_over_its_whole_length():
@@ -220,4 +237,5 @@ def test_what_only_shows_at_the_end_is_searched_over_its_whole_length():
     for cell in hsu2019.remedies("cifar10", FULL):
         assert (cell.search.candidates[0].rounds == cell.search.rungs[-1]) == late(cell.runs[0])
         assert {late(run) for run in cell.search.candidates} == {late(cell.runs[0])}
+        assert cell.search.rungs[-1] >= 5_000 or not cell.runs[0].algorithm.swa
         assert cell.runs[0].rounds == 10_000
