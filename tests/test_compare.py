@@ -5,7 +5,7 @@ import statistics
 import numpy as np
 import pytest
 
-from fedskew import Run, Store, compare, from_arrays, load, measure, sweep
+from fedskew import Run, Store, compare, from_arrays, load, measure
 from fedskew.errors import FedskewError
 from fedskew.laboratory import Laboratory
 from fedskew.sides import split
@@ -67,7 +67,7 @@ def test_the_table_adds_up():
     pairs = [(e, ids[2 * i : 2 * i + 2]) for i, e in enumerate(field)]
     found = compare.rows(store, pairs, target=None)
     assert [row["accuracy"] for row in found] == sorted((row["accuracy"] for row in found), reverse=True)
-    scores = [measure.settled([a for _, a in sweep.accuracies(store, id)]) for id in ids[:2]]
+    scores = [measure.settled([a for _, a in store.evaluations(id)]) for id in ids[:2]]
     iid = next(row for row in found if row["remedy"] == "iid clients")
     assert iid["accuracy"] == pytest.approx(statistics.fmean(scores))
     assert iid["std"] == pytest.approx(statistics.stdev(scores))
@@ -78,8 +78,8 @@ def test_the_table_adds_up():
     examples = round(0.2 * sum(map(len, split(BASE.model_copy(update={"holdout": 0.2}), load("digits")))))
     data = load("digits")
     assert shared["bytes"] == iid["bytes"] + 10 * examples * (data.x[:1].nbytes + data.y[:1].nbytes)
-    first = next(r for r, a in sweep.accuracies(store, pairs[2][1][0]) if a >= 0.3)
-    second = next(r for r, a in sweep.accuracies(store, pairs[2][1][1]) if a >= 0.3)
+    first = next(r for r, a in store.evaluations(pairs[2][1][0]) if a >= 0.3)
+    second = next(r for r, a in store.evaluations(pairs[2][1][1]) if a >= 0.3)
     again = compare.rows(store, pairs, target=0.3)
     row = next(r for r in again if r["remedy"] == "share beta=0.2" and r["algorithm"] == "fedavg")
     assert row["rounds_to_target"] == (first + second) / 2

@@ -26,7 +26,7 @@ def test_runs_of_one_shape_are_one_group_and_every_run_is_trained_as_alone():
         *_, last = train(run)
         torch.testing.assert_close(state["w"], last.state["w"], rtol=1e-4, atol=1e-6)
         assert store.find(id).status == "finished"
-        assert sweep.accuracies(store, id)[-1][1] == pytest.approx(last.accuracy, abs=0.005)
+        assert store.evaluations(id)[-1][1] == pytest.approx(last.accuracy, abs=0.005)
 
 
 def test_groups_can_be_kept_small():

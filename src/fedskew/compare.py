@@ -142,7 +142,7 @@ def chart(store: Store, field: Sequence[tuple[Entrant, Sequence[str]]], found: S
         {"run": entrant.label, "round": round, "accuracy": accuracy}
         for entrant, ids in sorted(field, key=lambda pair: order.index(pair[0].label))
         for id in ids
-        for round, accuracy in sweep.accuracies(store, id)
+        for round, accuracy in store.evaluations(id)
     ]
     return charts.accuracy_curves(points, runs=order)
 

@@ -56,7 +56,7 @@ def test_a_rung_is_judged_by_what_was_known_at_it():
     cells.choose(store, [asked], quiet)
     scores = search.standing(store, asked.search).scores
     entry = store.same(asked.search.candidates[0])
-    assert scores[asked.search.candidates[0]] == (2, sweep.accuracies(store, entry.id)[1][1])
+    assert scores[asked.search.candidates[0]] == (2, store.evaluations(entry.id)[1][1])
     with pytest.raises(FedskewError, match="validation"):
         Search((Run(**SMALL),), (2,))
     with pytest.raises(FedskewError, match="round 2 is a rung but no evaluation"):

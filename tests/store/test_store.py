@@ -25,6 +25,7 @@ def test_the_rows_of_a_run_are_kept(store):
     assert rows(store, id) == expected(run)
     assert [Row.from_record(r) for r in store.records(id)] == given
     assert store.records(id, after=4) == store.records(id)[4:]
+    assert store.evaluations(id) == [(row.round, row.accuracy) for row in given if row.round % 2 == 0]
     (entry,) = store.runs()
     assert (entry.id, entry.name, entry.status, entry.round, entry.rounds) == (id, "first", "finished", 6, 6)
     assert (entry.data, entry.partition, entry.algorithm) == ("digits", "classes:2", "fedavg")

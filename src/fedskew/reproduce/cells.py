@@ -121,13 +121,17 @@ def outcomes(store: Store, cells: Sequence[Cell]) -> list[Outcome]:
     found = []
     for asked in cells:
         decided = search.decided(store, asked)
-        cell = decided or asked
-        runs: Sequence[Run | None] = begun(store, cell) if cell.after else cell.runs
-        stored = [store.same(run) if run and decided else None for run in runs]
-        ids = tuple(entry.id if entry else "" for entry in stored)
+        ids = _ids(store, decided) if decided else ("",) * len(asked.last)
         records = tuple(store.records(id) if id else [] for id in ids)
-        found.append(Outcome(cell, ids, records, decided is not None))
+        found.append(Outcome(decided or asked, ids, records, decided is not None))
     return found
+
+
+def _ids(store: Store, cell: Cell) -> tuple[str, ...]:
+    """Of the runs whose accuracy the cell is; empty where the store has none."""
+    runs: Sequence[Run | None] = begun(store, cell) if cell.after else cell.runs
+    stored = [run and store.same(run) for run in runs]
+    return tuple(entry.id if entry else "" for entry in stored)
 
 
 @dataclass(frozen=True)
@@ -178,7 +182,8 @@ def _left(store: Store, cells: Sequence[Cell], until: int | None) -> dict[tuple[
 
 def about(store: Store, cells: Sequence[Cell], command: str, seconds: float) -> dict[str, Any]:
     """What stands behind the numbers: the command, where and with what runs were trained, and how long that took."""
-    ids = [id for outcome in outcomes(store, cells) for id in outcome.ids if id]
+    ready = [cell for asked in cells if (cell := search.decided(store, asked))]
+    ids = [id for cell in ready for id in _ids(store, cell) if id]
     tried = [found.id for each in search.searches(cells) for run in each.candidates if (found := store.same(run))]
     entries = [store.find(id) for id in dict.fromkeys([*ids, *tried])]
     environments = {json.dumps(entry.environment, sort_keys=True) for entry in entries}

@@ -9,7 +9,7 @@ import statistics
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from fedskew import measure, sweep
+from fedskew import measure
 from fedskew.papers.protocol import Cell, Search
 from fedskew.run import Run
 from fedskew.store import Store
@@ -47,7 +47,7 @@ def _score(store: Store, entry: Entry | None, rung: int) -> float | None:
         return 0.0
     if entry is None or entry.round < rung:
         return None
-    late = [accuracy for round, accuracy in sweep.accuracies(store, entry.id) if LATE * rung < round <= rung]
+    late = [accuracy for round, accuracy in store.evaluations(entry.id) if LATE * rung < round <= rung]
     return statistics.fmean(late[-measure.LAST :])
 
 

@@ -6,6 +6,6 @@ for id, row in train(store, groups):  # here; on processes or a Ray cluster: see
 """
 
 from fedskew.experiment import SHAPE
-from fedskew.sweep.groups import Group, Outline, accuracies, outline, plan, train
+from fedskew.sweep.groups import Group, Outline, outline, plan, train
 
-__all__ = ["SHAPE", "Group", "Outline", "accuracies", "outline", "plan", "train"]
+__all__ = ["SHAPE", "Group", "Outline", "outline", "plan", "train"]

@@ -87,11 +87,6 @@ def train(store: Store, groups: Sequence[Group], **how: Any) -> Iterator[tuple[s
         yield from store.advance_together(group.ids, **how, until=group.until)
 
 
-def accuracies(store: Store, id: str) -> list[tuple[int, float]]:
-    """(round, accuracy) of every evaluation of a run."""
-    return [(r["round"], r["accuracy"]) for r in store.records(id) if r["accuracy"] is not None]
-
-
 def _left(run: Run, stored: Entry | None, until: int | None) -> int:
     return min(run.rounds, until or run.rounds) - (stored.round if stored else 0)
 
