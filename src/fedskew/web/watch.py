@@ -41,9 +41,9 @@ class View:
         return about | {"ours": list(self.ours), "failed": dict(self.failed)}
 
 
-def look(store: Store, control: Control | None = None) -> View:
-    """The runs now; a store that is missing is empty, and one that cannot be read says why."""
-    there, runs, error = store.path.exists(), {}, None
+def look(store: Store, control: Control | None, known: dict[str, Record]) -> View:
+    """The runs now; a store that is missing is empty, and one that cannot be read says why, beside the runs known."""
+    there, runs, error = store.path.exists(), known, None
     try:
         runs = {s.entry.id: summary(s) for s in live.standings(store)}
     except FedskewError as e:
@@ -93,7 +93,7 @@ class Watcher:
             async with self._starting:  # of two pages that come at once, one starts the watch
                 if self._task is None or self._task.done():
                     stamp = live.stamp(self.store)  # before the look, so that nothing written meanwhile is missed
-                    self.view = await asyncio.to_thread(look, self.store, self.control)
+                    self.view = await asyncio.to_thread(look, self.store, self.control, {})
                     self._task = asyncio.create_task(self._watch(stamp))
             seen = self.view
             yield _event("runs", {"store": self._told(seen), "runs": list(seen.runs.values())})
@@ -130,7 +130,7 @@ class Watcher:
             if now == stamp and not (restless and time.monotonic() - looked > AT_MOST):
                 continue
             stamp, looked = now, time.monotonic()
-            view = await asyncio.to_thread(look, self.store, self.control)
+            view = await asyncio.to_thread(look, self.store, self.control, self.view.runs)
             if view != self.view:
                 async with self._changed:
                     self.view = view
