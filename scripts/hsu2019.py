@@ -1,51 +1,38 @@
-"""Fill the tables of docs/papers/hsu2019.md from results/hsu2019: python scripts/hsu2019.py"""
+"""Fill docs/papers/hsu2019.md from results/hsu2019/README.md: python scripts/hsu2019.py
+
+Between <!-- figure5 --> and <!-- /figure5 --> comes what stands there under "Figure 5: ..."; <!-- figure6 pictures -->
+asks for its pictures alone.
+"""
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
-from typing import Any
-
-from fedskew.papers import hsu2019_exhibits
-from fedskew.report.tables import Table
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "papers" / "hsu2019.md"
-RESULTS = ROOT / "results" / "hsu2019"
-CAPTIONS = {"figure6": hsu2019_exhibits.EVERY_PAIR}
+RESULTS = ROOT / "results" / "hsu2019" / "README.md"
 
 
-def found(name: str) -> list[dict[str, Any]]:
-    """The cells of an exhibit that were trained."""
-    path = RESULTS / f"{name}.json"
-    records: list[dict[str, Any]] = json.loads(path.read_text()) if path.exists() else []
-    return [r for r in records if r["accuracy"] is not None]
+def sections() -> dict[str, str]:
+    """What was reproduced, under the first words of its heading: figure5, pastthepaper."""
+    _, *parts = RESULTS.read_text().split("\n## ")
+    titled = [part.split("\n", 1) for part in parts]
+    return {title.split(":")[0].lower().replace(" ", ""): body.strip() for title, body in titled}
 
 
-def text(name: str) -> str:
-    """An exhibit's table, and its figures where they were drawn."""
-    records = found(name)
-    if not records:
-        return "Not run at full scale yet.\n"
-    if name == "figure6":  # forty-eight pairs are a picture
-        records = sorted(records, key=lambda r: -r["accuracy"])[:5]
-    shown: Table = (
-        hsu2019_exhibits.remedies_table(records)
-        if name == "tableremedies"
-        else hsu2019_exhibits.table(name, records, CAPTIONS.get(name, hsu2019_exhibits.CAPTION))
-    )
-    pictures = re.findall(rf"!\[(.+?)\]\(({name}\S*\.svg)\)", (RESULTS / "README.md").read_text())
-    drawn = [f"\n{panel}:\n\n![{panel}](../../results/hsu2019/{file})\n" for panel, file in pictures]
-    return shown.markdown() + "".join(drawn)
+def shown(body: str, pictures: bool) -> str:
+    """As the page has it: every picture under its name, and with `pictures` nothing but these."""
+    blocks = [block for block in body.split("\n\n") if block.startswith("![") or not pictures]
+    return re.sub(r"!\[(.+?)\]\((.+?)\)", r"*\1*\n\n![\1](../../results/hsu2019/\2)", "\n\n".join(blocks))
 
 
 def main() -> None:
-    """Put each table between its two marks."""
-    page = PAGE.read_text()
-    for name in re.findall(r"<!-- (\w+) -->", page):
-        between = rf"<!-- {name} -->\n.*?<!-- /{name} -->"
-        filled = f"<!-- {name} -->\n{text(name)}<!-- /{name} -->"
+    """Put each exhibit between its two marks."""
+    page, found = PAGE.read_text(), sections()
+    for name, pictures in re.findall(r"<!-- (\w+)( pictures)? -->", page):
+        filled = f"<!-- {name}{pictures} -->\n{shown(found[name], bool(pictures))}\n<!-- /{name} -->"
+        between = rf"<!-- {name}{pictures} -->\n.*?<!-- /{name} -->"
         page = re.sub(between, lambda _, filled=filled: filled, page, flags=re.DOTALL)  # type: ignore[misc]
     PAGE.write_text(page)
 

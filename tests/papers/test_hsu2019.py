@@ -192,6 +192,18 @@ def test_pairs_are_compared_after_as_many_rounds_in_as_many_populations():
     ]
 
 
+def test_fractions_are_compared_after_as_many_rounds():
+    """Figure 2 draws C = 0.05 and C = 0.4 in one chart, whichever was trained further."""
+    low, high = (kept(hsu2019.figure2("cifar10", replace(FULL, seeds=1)), [f"C={c}", "E=1"]) for c in (0.05, 0.4))
+    far = [Outcome(replace(c, search=None), ("a",), (rows_of(0.5, 0.9, rounds=10_000),)) for c in low]
+    near = [Outcome(replace(c, search=None), ("b",), (rows_of(0.6, rounds=5_000),)) for c in high]
+    shown = hsu2019_exhibits.exhibit_figure2([*far, *near])
+    assert {(r["C"], r["rounds"], r["accuracy"]) for r in shown.records} == {(0.05, 5_000, 0.5), (0.4, 5_000, 0.6)}
+    assert {cell.paper for cell in low} == {0.35, None}
+    assert {r["paper"] for r in shown.records} == {None}  # that number is of all rounds
+    assert len(shown.charts) == 1
+
+
 def test_a_panel_waits_until_half_of_its_pairs_have_begun():
     """Figure 5 trains the chosen pair of Figure 6's other panels: one point of 48 is no picture of sensitivity."""
     cells = kept(hsu2019.figure6("cifar10", replace(FULL, seeds=1)), ["E=1"])
