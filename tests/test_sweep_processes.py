@@ -176,17 +176,22 @@ def test_stopped_with_a_checkpoint_nobody_left_and_on_from_there(trained_here):
     store, runs = Store(), runs_of_many_kinds()[:4]
     ids, groups = sweep.plan(store, runs, at_once=2)
     events = abroad(store, groups, Processes("cpu", 2), checkpoint_seconds=1000)
-    seen, pids = {}, set()
+    seen, pids = {}, {}
     for event in events:
-        if isinstance(event, Begun):
-            pids.add(pid_of(event.where))
-        elif isinstance(event, Trained):
-            seen[event.id] = event.row.round
-            if len(seen) == 4 and min(seen.values()) >= 3:
-                break
+        match event:
+            case Begun(begun, where):
+                pids |= dict.fromkeys(begun, pid_of(where))
+            case Trained(id, row):
+                seen[id] = row.round
+                if len(seen) == 4 and min(seen.values()) >= 3:
+                    break
+                if all(seen.get(other, 0) >= 3 for other, pid in pids.items() if pid == pids[id]):
+                    os.kill(pids[id], signal.SIGSTOP)  # or else it may be over before the other worker has started
+    for pid in set(pids.values()):
+        os.kill(pid, signal.SIGCONT)
     events.close()
-    assert len(pids) == 2
-    assert all(map(gone, pids))
+    assert len(set(pids.values())) == 2
+    assert all(map(gone, pids.values()))
     for id in ids:
         entry = store.find(id)
         assert entry.status == "interrupted"
