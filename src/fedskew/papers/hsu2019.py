@@ -245,7 +245,7 @@ def remedies(column: str, grid: Grid) -> list[Cell]:
     """One-class clients, the lowest C, E = 1: the paper's FedAvgM with Figure 5's search, each remedy with its own.
 
     Label smoothing takes the pair that is found without it. With a fifth of the shared set, a client has as many shared
-    images as its own.
+    images as its own; the smaller parts are searched over half of the rounds, at half the price.
     """
     fraction, whole = grid.fractions[0], grid.of(ROUNDS)
     end = max(grid.rungs[0] * 2, round(SCHEDULED * whole))

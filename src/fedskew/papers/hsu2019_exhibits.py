@@ -45,7 +45,7 @@ def record(o: Outcome, most: int | None = None) -> dict[str, Any]:
             "accuracy": statistics.fmean(accuracies) if accuracies else None,
             "std": statistics.stdev(accuracies) if len(accuracies) > 1 else None,
             "seeds": len(accuracies),
-            "paper": o.cell.paper if rounds == o.so_far()[0] else None,
+            "paper": o.cell.paper if most is None or rounds == o.so_far()[0] else None,
         }
     )
 
