@@ -59,34 +59,32 @@ def test_searches_are_of_the_grid_and_never_see_the_test_set(scale):
         assert any(set(a.candidates) <= set(b.candidates) for b in fedavgm)
 
 
-@pytest.mark.parametrize(
-    ("algorithm", "fraction", "own"),
-    [("FedAvg", 0.05, ()), ("FedAvgM", 0.05, (0.05, 0.2)), ("FedAvgM", 0.1, (0.05, 0.2)), ("FedAvgM", 0.4, ())],
-)
-def test_four_alphas_are_searched_and_stand_for_their_neighbours_that_are_not(algorithm, fraction, own):
-    asked = kept(hsu2019.figure5("cifar10", FULL), [f"C={fraction}", "E=1", f"algorithm={algorithm}"])
-    assert [cell.setting["alpha"] for cell in asked] == list(hsu2019.ALPHAS)
-    found = {cell.setting["alpha"]: cell.setting["searched_at"] for cell in asked}
-    assert found == {0: 0, 0.05: 0.1, 0.1: 0.1, 0.2: 0.1, 0.5: 1, 1: 1, 10: 100, 100: 100} | {a: a for a in own}
-    assert len({cell.search for cell in asked}) == 4 + len(own)
-    for cell in asked:
-        assert {run.partition.alpha for run in cell.search.candidates} == {cell.setting["searched_at"]}
+def test_every_alpha_is_searched_where_a_round_is_cheap_and_four_where_it_is_dear():
+    four = {0: 0, 0.05: 0.1, 0.1: 0.1, 0.2: 0.1, 0.5: 1, 1: 1, 10: 100, 100: 100}
+    for fraction, at in (
+        (0.05, {alpha: alpha for alpha in four}),
+        (0.1, {alpha: alpha for alpha in four}),
+        (0.4, four),
+    ):
+        asked = kept(hsu2019.figure5("cifar10", FULL), [f"C={fraction}", "E=1", "algorithm=FedAvgM"])
+        assert {cell.setting["alpha"]: cell.setting["searched_at"] for cell in asked} == at
+        assert len({cell.search for cell in asked}) == len(set(at.values()))
+        for cell in asked:
+            assert {run.partition.alpha for run in cell.search.candidates} == {cell.setting["searched_at"]}
 
 
-def test_the_search_is_wide_where_a_round_is_cheap_and_narrow_beside_what_it_found():
-    asked = kept(hsu2019.figure5("cifar10", FULL), ["C=0.05", "E=1", "algorithm=FedAvgM"])
-    pairs = [(run.lr, getattr(run.algorithm, "beta", 0)) for run in asked[0].search.candidates]
+def test_the_search_is_wide_and_ends_with_the_training_where_a_round_is_cheap():
+    (cell, *_) = kept(hsu2019.figure5("cifar10", FULL), ["C=0.05", "E=1", "algorithm=FedAvgM"])
+    pairs = [(run.lr, getattr(run.algorithm, "beta", 0)) for run in cell.search.candidates]
     assert all(0.99e-3 < lr / (1 - beta) < 1.01 for lr, beta in pairs)
     assert {(0.0003, 0.97), (0.0001, 0.99), (0.01, 0.0)} <= set(pairs)
+    assert len(pairs) == 35
+    assert cell.search.rungs[-1] == cell.runs[0].rounds == 10_000
     (many, *_) = kept(hsu2019.figure5("cifar10", FULL), ["C=0.4", "E=1", "algorithm=FedAvgM"])
     narrow = [(run.lr, getattr(run.algorithm, "beta", 0)) for run in many.search.candidates]
     assert set(narrow) < set(pairs)
     assert len(narrow) == 17
     assert all(0.99e-2 < lr / (1 - beta) < 1.01e-1 for lr, beta in narrow)
-    between = asked[1].search
-    assert {(0.0003, 0.97), (0.0003, 0.99)} < {(run.lr, run.algorithm.beta) for run in between.candidates} < set(pairs)
-    assert len(between.candidates) == 6
-    assert between.rungs[-1] == 5_000
 
 
 def test_published_numbers_stand_where_the_text_gives_them():
@@ -214,6 +212,20 @@ def test_a_panel_waits_until_half_of_its_pairs_have_begun():
         assert (len(exhibit.records), len(exhibit.charts)) == (shown, bool(shown))
 
 
+def test_learning_curves_are_of_the_fractions_that_were_trained():
+    """The centralised line alone, under a fraction's name, would say nothing of it."""
+    *curves, sgd = hsu2019.figure3("cifar10", replace(FULL, seeds=1))
+    (begun, *_), untouched = (kept(curves, [f"C={c}"]) for c in (0.4, 0.05))
+    found = [
+        *(Outcome(cell, ("",), ([],)) for cell in untouched),
+        Outcome(begun, ("a",), (rows_of(0.3, rounds=200),)),
+        Outcome(replace(sgd, search=None), ("b",), (rows_of(0.8, rounds=10_000),)),
+    ]
+    shown = hsu2019_exhibits.exhibit_figure3(found)
+    assert [(r.get("C"), r["rounds"], r["accuracy"]) for r in shown.records] == [(0.4, 200, 0.3), (None, 10_000, 0.8)]
+    assert [name for name, _ in shown.charts] == ["C = 0.4"]
+
+
 def test_every_remedy_gives_the_command_that_trains_it():
     asked = hsu2019.remedies("cifar10", replace(FULL, seeds=1))
     decided = [
@@ -246,7 +258,9 @@ def test_what_only_shows_at_the_end_is_searched_over_its_whole_length():
     def late(run: Run) -> bool:
         return run.lr_schedule == "cosine" or run.algorithm.swa > 0
 
-    for cell in hsu2019.remedies("cifar10", FULL):
+    published, *others = hsu2019.remedies("cifar10", FULL)
+    assert published.search.candidates[0].rounds == published.search.rungs[-1]
+    for cell in others:
         assert (cell.search.candidates[0].rounds == cell.search.rungs[-1]) == late(cell.runs[0])
         assert {late(run) for run in cell.search.candidates} == {late(cell.runs[0])}
         assert cell.search.rungs[-1] >= 5_000 or not cell.runs[0].algorithm.swa

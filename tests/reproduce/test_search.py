@@ -48,6 +48,15 @@ def test_the_best_third_goes_on_and_the_best_of_all_is_trained():
     assert found.so_far() == (12, found.accuracies)
 
 
+def test_whoever_is_left_alone_has_won():
+    """Of two candidates one goes on, and no later rung could say anything against it."""
+    store, asked = Store(), cell(0.01, 0.5)
+    before = cells.cost(store, [asked], probe=False)
+    cells.train(store, [asked], quiet)
+    assert rounds_of(store) == {"0.01": 2, "0.5": 2, "chosen 0.5": 12}
+    assert before.rounds == sum(rounds_of(store).values())
+
+
 def test_a_rung_is_judged_by_what_was_known_at_it():
     """A candidate that another search has brought further is judged by its rows up to the rung only."""
     store, asked = Store(), cell(0.05, 0.3)

@@ -25,6 +25,7 @@ CHANCE = ("chance", 0.1)
 _OURS = "Ours: mean over populations of each run's last five evaluations, after so many rounds of the paper's 10,000; "
 CAPTION = _OURS + "lr and beta were chosen on a validation split."
 EVERY_PAIR = _OURS + "every pair is shown, and those of a panel after as many rounds."
+ONE_RATE = _OURS + "lr is the same at every alpha; the centralised run's was chosen on a validation split."
 EVEN = _OURS + "lr was chosen on a validation split, and all cells of a chart are shown after as many rounds."
 SKEWED_TO_THE_RIGHT = tuple(reversed(hsu2019_grid.ALPHAS))
 
@@ -108,14 +109,19 @@ def exhibit_figure2(outcomes: Outcomes) -> Exhibit:
 
 
 def exhibit_figure3(outcomes: Outcomes) -> Exhibit:
-    """Learning curves with one learning rate, a chart a C; the dashed line is the published centralised result."""
+    """Learning curves with one learning rate; the dashed line is the published centralised result.
+
+    A chart a C; one of which nothing was trained is left out.
+    """
     sgd = [o for o in outcomes if "alpha" not in o.cell.setting]
-    drawn = []
+    shown, drawn = [], []
     for fraction in dict.fromkeys(o.cell.setting["C"] for o in outcomes if "C" in o.cell.setting):
-        shown = [o for o in outcomes if o.cell.setting.get("C") == fraction]
-        drawn.append((f"C = {fraction:g}", exhibits.curves([*shown, *sgd], _curve, LEVEL)))
-    records = [record(o) for o in outcomes]
-    return _shown("figure 3", "Figure 3: FedAvg's learning curves with one learning rate", records, drawn)
+        panel = [o for o in outcomes if o.cell.setting.get("C") == fraction]
+        if any(any(o.records) for o in panel):
+            shown += panel
+            drawn.append((f"C = {fraction:g}", exhibits.curves([*panel, *sgd], _curve, LEVEL)))
+    records = [record(o) for o in [*shown, *sgd]]
+    return _shown("figure 3", "Figure 3: FedAvg's learning curves with one learning rate", records, drawn, ONE_RATE)
 
 
 def exhibit_figure4(outcomes: Outcomes) -> Exhibit:

@@ -27,7 +27,7 @@ class Search:
     """
 
     candidates: tuple[Run, ...]
-    rungs: tuple[int, ...]  # rounds; the best at the last one is chosen
+    rungs: tuple[int, ...]  # rounds; the best at the last one is chosen, or whoever is left alone before it
     keep: int = 3
 
     def __post_init__(self) -> None:

@@ -32,6 +32,8 @@ def standing(store: Store, search: Search) -> Standing:
     """Rung by rung as far as the store's rows go."""
     alive, scores = search.candidates, dict[Run, tuple[int, float]]()
     for rung in search.rungs:
+        if scores and len(alive) == 1:  # whoever is left alone has won
+            break
         found = {run: _score(store, store.same(run), rung) for run in alive}
         if None in found.values():
             return Standing(alive, rung, None, scores)
@@ -85,6 +87,8 @@ def left(store: Store, search: Search) -> dict[Run, int]:
     number, before = len(now.alive), now.until
     for rung in search.rungs[search.rungs.index(now.until) + 1 :]:
         number = search.survivors(number)
+        if number == 1:
+            break
         for run in now.alive[:number]:
             found[run] += rung - before
         before = rung
