@@ -48,20 +48,22 @@ class Visit(Watched):
         return [box.get_attribute("class") or "" for box in self.page.query_selector_all(".chart")]
 
 
-def sticks_out(page: Page) -> list[str]:
-    """What is wider than the window, or drawn outside its own frame."""
+def sticks_out(page: Page, least: float = 0.9) -> list[str]:
+    """What is wider than the window, drawn outside its own frame, or does not fill this part of its box."""
     return page.evaluate(  # type: ignore[no-any-return]
-        """() => {
+        """least => {
             const found = document.documentElement.scrollWidth > innerWidth ? ['page'] : [];
             for (const svg of document.querySelectorAll('.chart:not(.scroll) svg.marks')) {
                 const frame = svg.getBoundingClientRect(), box = svg.closest('.chart').clientWidth;
-                if (frame.width > box + 1 || frame.width < 0.9 * box) found.push(`${frame.width} in ${box}`);
+                if (frame.width > box + 1 || frame.width < least * box) found.push(`${frame.width} in ${box}`);
                 for (const part of svg.querySelectorAll('text, path.background, .mark-symbol path')) {
                     const r = part.getBoundingClientRect();
                     if (r.bottom > frame.bottom + 1) found.push(`below: ${part.outerHTML}`);
                     if (r.right > frame.right + 1) found.push(`right: ${part.outerHTML}`);
+                    if (r.left < frame.left - 1) found.push(`left: ${part.outerHTML}`);
                 }
             }
             return found;
-        }"""
+        }""",
+        least,
     )

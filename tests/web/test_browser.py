@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 from dashboards import EVIL, dashboard
-from playwright.sync_api import Browser, Page
+from playwright.sync_api import Browser
 from windows import Visit, drawn, every, until
 
 from fedskew.store import Store
+from visits import sticks_out
 
 VIEWS = ["runs", "compare", "clients", "drift", "whatif", "papers"]
 DRAWN = {"compare": 2, "clients": 4, "drift": 3, "whatif": 3}
@@ -21,25 +22,6 @@ pytestmark = [
 ]
 
 
-def sticks_out(page: Page) -> list[str]:
-    """What is wider than the window or drawn outside its own frame."""
-    return page.evaluate(  # type: ignore[no-any-return]
-        """() => {
-            const found = document.documentElement.scrollWidth > innerWidth ? ['page'] : [];
-            for (const svg of document.querySelectorAll('.chart svg.marks')) {
-                const frame = svg.getBoundingClientRect(), box = svg.closest('.chart').clientWidth;
-                if (frame.width > box + 1) found.push(`${frame.width} in ${box}`);
-                for (const part of svg.querySelectorAll('text')) {
-                    const r = part.getBoundingClientRect();
-                    if (r.bottom > frame.bottom + 1 || r.right > frame.right + 1 || r.left < frame.left - 1)
-                        found.push(part.textContent);
-                }
-            }
-            return found;
-        }"""
-    )
-
-
 @pytest.mark.parametrize(("width", "scheme"), [(1600, "light"), (400, "dark")])
 def test_every_view_opens_whole(browser: Browser, address: str, store: Store, width: int, scheme: str) -> None:
     visit = Visit(browser, address, width=width, scheme=scheme)
@@ -47,7 +29,7 @@ def test_every_view_opens_whole(browser: Browser, address: str, store: Store, wi
         page = visit.go(view, runs=every(store), beta="0.1")
         assert page.locator("h1").count() == 1
         drawn(page, DRAWN.get(view, 0))
-        assert sticks_out(page) == []
+        assert sticks_out(page, least=0.85) == []  # panels side by side grow in steps
         assert page.locator(".failed").count() == 0
         for chart in page.query_selector_all(".chart svg.marks"):
             assert len(chart.query_selector_all("path")) > 5

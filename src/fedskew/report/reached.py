@@ -14,7 +14,7 @@ def emd_accuracy(
     records: Iterable[Record], *, baseline: float | None = None, runs: Sequence[str] = (), title: str = ""
 ) -> Chart:
     """Accuracy against EMD: a named point a `run`, a thread an `algorithm`; `baseline` is SGD's accuracy."""
-    values = finite(records, "accuracy")
+    values, room = finite(records, "accuracy"), alt.expr("width / 2 - 12")
     base = alt.Chart(alt.InlineData(values=values)).encode(
         x=alt.X(
             "emd:Q",
@@ -34,9 +34,9 @@ def emd_accuracy(
                 alt.Tooltip("accuracy:Q", format=".1%"),
             ],
         ),
-        # A name stands on the side where there is room for it.
-        base.transform_filter("datum.emd < 1").mark_text(align="left", dx=9, dy=11).encode(text="run:N"),
-        base.transform_filter("datum.emd >= 1").mark_text(align="right", dx=-9, dy=5).encode(text="run:N"),
+        # A name stands on the side where there is room for it: half of the width at least.
+        base.transform_filter("datum.emd < 1").mark_text(align="left", dx=9, dy=11, limit=room).encode(text="run:N"),
+        base.transform_filter("datum.emd >= 1").mark_text(align="right", dx=-9, dy=5, limit=room).encode(text="run:N"),
     ]
     return sized(alt.layer(*layers, *level_line(None if baseline is None else ("SGD", baseline))), title)
 
