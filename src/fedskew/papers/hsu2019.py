@@ -87,12 +87,9 @@ def method(beta: float, **options: Any) -> str:
 def candidates(
     grid: Grid, alpha: float, fraction: float, epochs: int, pairs: list[dict[str, Any]], rungs: tuple[int, ...] = ()
 ) -> Search:
-    """The same run with each of these fields, scored on a validation split; many clients a round take fewer rounds."""
-    rungs = rungs or (
-        grid.rungs if fraction < MANY else tuple(max(1, rung // 3 // grid.scored) * grid.scored for rung in grid.rungs)
-    )
+    """The same run with each of these fields, scored on a validation split."""
     base = {"validation": VALIDATION, "eval_every": grid.scored}
-    return Search(tuple(run(grid, alpha, fraction, epochs, **base, **fields) for fields in pairs), rungs)
+    return Search(tuple(run(grid, alpha, fraction, epochs, **base, **fields) for fields in pairs), rungs or grid.rungs)
 
 
 def searched(grid: Grid, algorithm: str, alpha: float, fraction: float, epochs: int) -> Search:
@@ -101,13 +98,16 @@ def searched(grid: Grid, algorithm: str, alpha: float, fraction: float, epochs: 
     Where a round is cheap, the best four pairs train to the end. Who leads early on need not lead there: at alpha = 0,
     (0.0001, 0.99) is five points behind (0.0003, 0.97) after 3,000 rounds, even after 6,000 and ahead after 10,000.
     """
-    to_the_end = (*grid.rungs[:2], grid.of(ROUNDS)) if fraction < MANY else ()
+    if fraction < MANY:
+        effective, rungs = EFFECTIVE, (*grid.rungs[:2], grid.of(ROUNDS))
+    else:
+        effective, rungs = NEAR, tuple(max(1, rung // 3 // grid.scored) * grid.scored for rung in grid.rungs)
     pairs = [
         {"lr": lr, "algorithm": method(beta)}
-        for lr, beta in grid.effective(*(EFFECTIVE if fraction < MANY else NEAR))
+        for lr, beta in grid.effective(*effective)
         if beta == 0 or algorithm == "FedAvgM"
     ]
-    return candidates(grid, searched_at(alpha, fraction), fraction, epochs, pairs, to_the_end)
+    return candidates(grid, searched_at(alpha, fraction), fraction, epochs, pairs, rungs)
 
 
 def searched_at(alpha: float, fraction: float) -> float:

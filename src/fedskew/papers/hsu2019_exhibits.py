@@ -25,7 +25,7 @@ CHANCE = ("chance", 0.1)
 _OURS = "Ours: mean over populations of each run's last five evaluations, after so many rounds of the paper's 10,000; "
 CAPTION = _OURS + "lr and beta were chosen on a validation split."
 EVERY_PAIR = _OURS + "every pair is shown, and those of a panel after as many rounds."
-ONE_RATE = _OURS + "lr is the same at every alpha; the centralised run's was chosen on a validation split."
+SAME_RATE = _OURS + "lr is the same at every alpha; the centralised run's was chosen on a validation split."
 EVEN = _OURS + "lr was chosen on a validation split, and all cells of a chart are shown after as many rounds."
 SKEWED_TO_THE_RIGHT = tuple(reversed(hsu2019_grid.ALPHAS))
 
@@ -121,7 +121,7 @@ def exhibit_figure3(outcomes: Outcomes) -> Exhibit:
             shown += panel
             drawn.append((f"C = {fraction:g}", exhibits.curves([*panel, *sgd], _curve, LEVEL)))
     records = [record(o) for o in [*shown, *sgd]]
-    return _shown("figure 3", "Figure 3: FedAvg's learning curves with one learning rate", records, drawn, ONE_RATE)
+    return _shown("figure 3", "Figure 3: FedAvg's learning curves with one learning rate", records, drawn, SAME_RATE)
 
 
 def exhibit_figure4(outcomes: Outcomes) -> Exhibit:

@@ -14,7 +14,7 @@ def emd_accuracy(
     records: Iterable[Record], *, baseline: float | None = None, runs: Sequence[str] = (), title: str = ""
 ) -> Chart:
     """Accuracy against EMD: a named point a `run`, a thread an `algorithm`; `baseline` is SGD's accuracy."""
-    values, room = finite(records, "accuracy"), alt.expr("width / 2 - 12")
+    values = finite(records, "accuracy")
     base = alt.Chart(alt.InlineData(values=values)).encode(
         x=alt.X(
             "emd:Q",
@@ -24,6 +24,7 @@ def emd_accuracy(
         ),
         y=alt.Y("accuracy:Q", title="test accuracy", axis=alt.Axis(format="%"), scale=alt.Scale(zero=False)),
     )
+    room = alt.expr("width / 2 - 12")  # a name stands on the side where there is more of it
     layers: list[alt.Chart] = [
         base.mark_line(strokeWidth=1.5, opacity=0.5, color=PALETTE[0]).encode(detail="algorithm:N"),
         base.mark_point(size=90, filled=True, opacity=1).encode(
@@ -34,7 +35,6 @@ def emd_accuracy(
                 alt.Tooltip("accuracy:Q", format=".1%"),
             ],
         ),
-        # A name stands on the side where there is room for it: half of the width at least.
         base.transform_filter("datum.emd < 1").mark_text(align="left", dx=9, dy=11, limit=room).encode(text="run:N"),
         base.transform_filter("datum.emd >= 1").mark_text(align="right", dx=-9, dy=5, limit=room).encode(text="run:N"),
     ]
