@@ -184,6 +184,43 @@ def test_the_same_bits_after_a_signal_and_a_killed_worker(cluster, path, tmp_pat
     assert untimed(told) == untimed(Store().records(killed))[: len(told)]
 
 
+LATE = """
+import sys, time
+from fedskew import Run, Store, sweep
+from fedskew.sweep import wire
+from fedskew.sweep.agenda import Trained
+from fedskew.sweep.cluster import Actor, Cluster
+from fedskew.sweep.conduct import abroad
+
+told = Actor._tell
+
+def slowly(actor, said):  # rows on their way, not those that a halted worker tells with their state
+    if not isinstance(said, str) and (parsed := wire.parse(said))[0].get("row") and parsed[1] == [b""]:
+        time.sleep(0.1)
+    told(actor, said)
+
+Actor._tell = slowly
+store = Store()
+run = Run(model="softmax", examples=300, lr=0.3, clients=5, partition="classes:2", rounds=1000)
+_, groups = sweep.plan(store, [run])
+events = abroad(store, groups, Cluster(sys.argv[1], device="cpu"), checkpoint_seconds=1000)
+for event in events:
+    if isinstance(event, Trained) and event.row.round == 3:
+        break
+events.close()
+"""
+
+
+def test_rows_that_come_late_are_kept_before_the_last(cluster):
+    """A halted worker's last words travel beside the rows before them, and may overtake these."""
+    subprocess.run([sys.executable, "-c", LATE, cluster], check=True, env=ENVIRONMENT | os.environ, timeout=90)
+    (entry,) = Store().runs()
+    assert entry.status == "interrupted"
+    assert entry.round > 3
+    assert Store().state(entry.id)[0] == entry.round
+    assert [row["round"] for row in Store().records(entry.id)] == list(range(1, entry.round + 1))
+
+
 def test_what_no_node_has_is_said(cluster, path):
     sweep = Sweep(path, cluster, "--num-cpus", "2")
     code, out, err = sweep.end()

@@ -18,7 +18,7 @@ from fedskew.store import checkpoints
 from fedskew.store.hold import take
 from fedskew.sweep import wire
 from fedskew.sweep.agenda import Agenda, Begun, Failed, Trained, Try
-from fedskew.sweep.conduct import abroad, here
+from fedskew.sweep.conduct import Shift, abroad, here
 from fedskew.sweep.processes import Processes
 from fedskew.sweep.worker import Work
 
@@ -203,6 +203,33 @@ def test_stopped_with_a_checkpoint_nobody_left_and_on_from_there(trained_here):
         first.setdefault(event.id, event.row.round)
     assert all(first[id] > seen[id] for id in ids)
     assert contents(store, runs) == trained_here[:4]
+
+
+@pytest.mark.parametrize("after", [False, True])
+def test_a_signal_while_a_row_is_written_down_loses_no_row(trained_here, monkeypatch, after):
+    """It may come when a row is out of a worker's hands and not yet in the store; the worker is further by then."""
+    store, runs = Store(), runs_of_many_kinds()[:1]
+    (id,), groups = sweep.plan(store, runs)
+    kept = Shift.receive
+
+    def struck(shift, header, blobs):
+        if header["row"]["round"] != 3:
+            return kept(shift, header, blobs)
+        monkeypatch.setattr(Shift, "receive", kept)
+        time.sleep(0.05)
+        if after:
+            kept(shift, header, blobs)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Shift, "receive", struck)
+    with pytest.raises(KeyboardInterrupt):
+        list(abroad(store, groups, Processes("cpu", 1), checkpoint_seconds=1000))
+    entry = store.find(id)
+    assert (entry.status, store.state(id)[0]) == ("interrupted", entry.round)
+    assert 3 < entry.round < ROUNDS
+    assert [row["round"] for row in store.records(id)] == list(range(1, entry.round + 1))
+    list(store.advance(id))
+    assert contents(store, runs) == trained_here[:1]
 
 
 def told(events):

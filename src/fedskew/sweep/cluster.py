@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import logging
 import os
-import queue
 import signal
 import socket
 import threading
@@ -18,7 +17,7 @@ from typing import Any
 from fedskew.data import datasets
 from fedskew.errors import FedskewError
 from fedskew.sweep import wire
-from fedskew.sweep.processes import BUFFERED
+from fedskew.sweep.inbox import Inbox
 from fedskew.sweep.worker import Worker
 
 BEHIND = 8  # messages that a worker may be ahead of us
@@ -37,7 +36,7 @@ class Cluster:
         self.threads = None if num_gpus else max(1, int(num_cpus))
         self.device = "cpu" if device == "auto" and not num_gpus else device
         self.seen = 0.0
-        self.inbox: queue.Queue[tuple[Actor, bytes | str]] = queue.Queue(BUFFERED)
+        self.inbox = Inbox()
         self.hired: list[Actor] = []
         self.data: dict[str, Any] = {}  # by name: where Ray keeps it
         if not self.size:
@@ -84,6 +83,7 @@ class Actor:
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
         self.actor = cluster.actor.remote()
+        self.heard, self.hearing = 0, threading.Condition()
 
     def give(self, job: wire.Job) -> None:
         """Begin a job."""
@@ -93,6 +93,9 @@ class Actor:
         def read() -> None:
             for message in said:
                 self._tell(self.cluster.ray.get(message))
+                with self.hearing:
+                    self.heard += 1
+                    self.hearing.notify()
 
         self._watch(read)
 
@@ -100,7 +103,10 @@ class Actor:
         """Ask it for what would be lost, then end it."""
 
         def ask() -> None:
-            for message in self.cluster.ray.get(self.actor.halt.remote()):
+            told, rest = self.cluster.ray.get(self.actor.halt.remote())
+            with self.hearing:  # rows travel on their own, and may come later
+                self.hearing.wait_for(lambda: self.heard >= told)
+            for message in rest:
                 self._tell(message)
             self._tell("halted")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import queue
 import time
 from collections.abc import Callable, Generator, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -18,6 +18,7 @@ from fedskew.store.recording import begin
 from fedskew.sweep import wire
 from fedskew.sweep.agenda import Agenda, Begun, Event, Failed, Trained, Try
 from fedskew.sweep.groups import Group
+from fedskew.sweep.inbox import Inbox
 
 PATIENCE = 10.0  # seconds for halted workers to tell what would be lost
 LOOK = 1.0  # seconds between looks for hands that have become free elsewhere
@@ -39,7 +40,7 @@ class Hand(Protocol):
 class Crew(Protocol):
     """Workers of one kind."""
 
-    inbox: queue.Queue[tuple[Any, bytes | str]]
+    inbox: Inbox
     device: str  # as its workers see it
     threads: int | None  # for each of them, on a CPU
 
@@ -183,6 +184,7 @@ def _failed(agenda: Agenda, shift: Shift, why: str, *, mistake: bool) -> Failed:
 
 def _halt(crew: Crew, shifts: dict[Hand, Shift]) -> None:
     """Ask all workers for what would be lost and keep it; what does not come in time is trained again some day."""
+    crew.inbox.again()  # whatever ends all this may have struck before the last row was kept
     waiting = {hand for hand, shift in shifts.items() if shift.begun}
     for hand in waiting:
         hand.halt()
@@ -195,5 +197,7 @@ def _halt(crew: Crew, shifts: dict[Hand, Shift]) -> None:
         if isinstance(said, str):
             waiting.discard(hand)
         elif hand in waiting and "row" in (parsed := wire.parse(said))[0]:
-            with suppress(FedskewError):  # of a full disk, say, which may be why all this ends
+            try:
                 shifts[hand].receive(*parsed)
+            except FedskewError:  # of a full disk, say, which may be why all this ends
+                waiting.discard(hand)  # a checkpoint that comes after this row would hide that it is missing

@@ -13,9 +13,8 @@ from contextlib import suppress
 import torch
 
 from fedskew.sweep import wire
+from fedskew.sweep.inbox import Inbox
 from fedskew.sweep.worker import HALT
-
-BUFFERED = 16  # messages, any of which may be a checkpoint, that wait to be written; then workers wait
 
 
 def cores() -> int:
@@ -39,7 +38,7 @@ class Processes:
         self.device, self.gpus = device, gpus(device)
         self.size = workers or len(self.gpus) or (cores() if device in ("auto", "cpu") else 1)
         self.threads = None if self.gpus else max(1, cores() // self.size)
-        self.inbox: queue.Queue[tuple[Process, bytes | str]] = queue.Queue(BUFFERED)
+        self.inbox = Inbox()
         self.hired: dict[int, Process] = {}
 
     def hire(self, busy: int) -> Process | None:
@@ -66,7 +65,7 @@ class Processes:
 class Process:
     """One worker process; a thread of ours reads what it says."""
 
-    def __init__(self, inbox: queue.Queue[tuple[Process, bytes | str]], environment: dict[str, str]) -> None:
+    def __init__(self, inbox: Inbox, environment: dict[str, str]) -> None:
         self.inbox = inbox
         self.child = subprocess.Popen(
             [sys.executable, "-m", "fedskew.sweep.worker"],

@@ -82,10 +82,25 @@ class Worker:
     def __init__(self) -> None:
         self.work: Work | None = None
         self.loaded: tuple[str, Dataset] | None = None
+        self.told = 0  # messages
         self.halted = False
 
     def train(self, job: bytes, data: Dataset | None = None) -> Iterator[bytes]:
         """The messages of a job; without `data` it is loaded here."""
+        for message in self._messages(job, data):
+            if self.halted:  # the row is among what `halt` tells, or comes after it and is trained again
+                return
+            self.told += 1
+            yield message
+        self.work = None
+
+    def halt(self) -> tuple[int, list[bytes]]:
+        """Tell nothing more, but what would be lost; it comes after all messages before, so many."""
+        self.halted = True
+        rest = self.work.rest() if self.work else []
+        return self.told, rest  # counted last: a row may have been told meanwhile, and `rest` may lie beyond it
+
+    def _messages(self, job: bytes, data: Dataset | None) -> Iterator[bytes]:
         try:
             taken = Job.unpacked(job)  # refused where this is another fedskew, with other keys
             found = self._data(taken.runs[0].data) if data is None else data
@@ -93,16 +108,7 @@ class Worker:
             yield frame({"failed": str(e), "mistake": True})
             return
         self.work = Work(taken, found)
-        for message in self.work.messages():
-            if self.halted:  # the row is among what `halt` tells, or comes after it and is trained again
-                return
-            yield message
-        self.work = None
-
-    def halt(self) -> list[bytes]:
-        """Tell nothing more, but what would be lost."""
-        self.halted = True
-        return self.work.rest() if self.work else []
+        yield from self.work.messages()
 
     def _data(self, name: str) -> Dataset:
         if self.loaded is None or self.loaded[0] != name:
@@ -132,7 +138,8 @@ def main() -> None:
         stop.wait()
         try:
             with writing:
-                for message in worker.halt():
+                _, rest = worker.halt()
+                for message in rest:
                     wire.send(outbox, message)
         finally:
             os._exit(0)
