@@ -34,7 +34,7 @@ examples = 300
 lr = 0.3
 clients = 5
 partition = "classes:2"
-rounds = 1000
+rounds = 2000
 eval_every = 200
 
 [grid]
@@ -201,7 +201,7 @@ def slowly(actor, said):  # rows on their way, not those that a halted worker te
 
 Actor._tell = slowly
 store = Store()
-run = Run(model="softmax", examples=300, lr=0.3, clients=5, partition="classes:2", rounds=1000)
+run = Run(model="softmax", examples=300, lr=0.3, clients=5, partition="classes:2", rounds=100_000)
 _, groups = sweep.plan(store, [run])
 events = abroad(store, groups, Cluster(sys.argv[1], device="cpu"), checkpoint_seconds=1000)
 for event in events:

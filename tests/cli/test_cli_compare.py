@@ -63,7 +63,7 @@ def test_a_comparison_that_was_killed_goes_on(tmp_path):
     ask = [
         *ASK[:-4],
         "--rounds",
-        "200",
+        "600",
         "--lr",
         "0.05",
         "--algorithms",
@@ -80,11 +80,11 @@ def test_a_comparison_that_was_killed_goes_on(tmp_path):
     process.communicate()
     ids = {entry.id for entry in store.runs()}
     assert len(ids) == 3
-    assert any(entry.round < 200 for entry in store.runs())
+    assert any(entry.round < 600 for entry in store.runs())
     done = fedskew(*ask, "--json")
     assert done.returncode == 0, done.stderr
     assert {entry.id for entry in store.runs()} == ids
-    assert {(entry.status, entry.round) for entry in store.runs()} == {("finished", 200)}
+    assert {(entry.status, entry.round) for entry in store.runs()} == {("finished", 600)}
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ def test_a_run_that_starts_now_appears_and_its_curve_grows(visit: Visit, store: 
     page = visit.go("runs")
     before = page.locator(".runs-table tbody tr").count()
     page.evaluate("() => { window.mark = 1; }")
-    process = trained(store.folder, "--partition", "classes:1", "--rounds", "3000", "--name", "just started")
+    process = trained(store.folder, "--partition", "classes:1", "--rounds", "100000", "--name", "just started")
     try:
         row = page.locator(".runs-table tbody tr", has_text="just started")
         row.wait_for(timeout=40_000)
