@@ -19,6 +19,7 @@ import pytest
 import fedskew
 from contents import contents, untimed
 from fedskew import Store, grid
+from stopped import ENDLESS, further
 
 pytestmark = [
     pytest.mark.network,
@@ -27,22 +28,13 @@ pytestmark = [
 ]
 
 HEAD, OTHER = "127.0.0.2", "127.0.0.3"  # Ray tells nodes apart by their address, and all of 127 is loopback
-GRID = """
+BASE = """
 [base]
 model = "softmax"
 examples = 300
 lr = 0.3
 clients = 5
 partition = "classes:2"
-rounds = 2000
-eval_every = 200
-
-[grid]
-algorithm = ["fedavg", "scaffold"]
-
-[[runs]]
-batch = 20
-share = "beta=0.2,alpha=0.5"
 """
 ENVIRONMENT = os.environ | {"RAY_USAGE_STATS_ENABLED": "0", "PYTHONPATH": str(Path(fedskew.__file__).parents[1])}
 
@@ -120,19 +112,32 @@ class Sweep:
         self.process = subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT | os.environ
         )
+        self.said = ""
 
     def workers(self, wanted):
-        """By the run that a worker began with first: its process."""
+        """By the run that a worker began with next: its process."""
         found = {}
         while len(found) < wanted:
             line = self.process.stderr.readline()
             assert line, "the sweep ended"
+            self.said += line
             found |= {id: int(pid) for id, pid in re.findall(r"run (\w+) in process (\d+) on", line)}
         return found
 
     def end(self):
-        out, err = self.process.communicate(timeout=90)
-        return self.process.returncode, out, " ".join(err.split())
+        try:
+            out, err = self.process.communicate(timeout=90)
+        finally:
+            self.process.kill()  # or it would keep its workers from the next
+        return self.process.returncode, out, " ".join((self.said + err).split())
+
+    def stop(self):
+        """It says that it has stopped; what else it said."""
+        self.process.send_signal(signal.SIGTERM)
+        code, _, err = self.end()
+        assert code == 128 + signal.SIGTERM
+        assert "stopped at 0 of" in err
+        return err
 
 
 def wait_for(id, rounds):
@@ -143,45 +148,53 @@ def wait_for(id, rounds):
 
 
 @pytest.fixture
-def path(tmp_path):
-    path = tmp_path / "grid.toml"
-    path.write_text(GRID)
-    return path
+def file(tmp_path):
+    """Writes a grid and reads it, too."""
+
+    def write(rest):
+        path = tmp_path / "grid.toml"
+        path.write_text(BASE + rest)
+        return path, grid.parse(tomllib.loads(path.read_text()))
+
+    return write
 
 
-def test_the_same_bits_after_a_signal_and_a_killed_worker(cluster, path, tmp_path):
-    runs = grid.parse(tomllib.loads(path.read_text()))
+def test_on_after_a_signal_and_a_killed_worker(cluster, file, tmp_path):
+    path, runs = file(f'rounds = {ENDLESS}\n[grid]\nalgorithm = ["fedavg", "scaffold"]\n')
     sweep = Sweep(path, cluster, "--together", "1", "--checkpoint-seconds", "1000")
     workers = sweep.workers(2)  # a node has room for one of them, so both nodes train
     for id in workers:
         wait_for(id, 5)
-    sweep.process.send_signal(signal.SIGTERM)
-    code, _, err = sweep.end()
-    assert code == 128 + signal.SIGTERM
-    assert "stopped at" in err
-    # on a busy machine the first may have come to its end before the last began
-    reached = {id: Store().find(id).round for id in workers if not Store().find(id).over}
-    assert reached
+    sweep.stop()
+    reached = {id: Store().find(id).round for id in workers}
     assert {Store().find(id).status for id in reached} == {"interrupted"}
     assert {id: Store().state(id)[0] for id in reached} == reached  # although no checkpoint was due
     assert not set(workers.values()) & set(processes_with("ray::"))
 
-    sweep = Sweep(path, cluster, "--together", "1", "--checkpoint-seconds", "0.1", "--json")
+    sweep = Sweep(path, cluster, "--together", "1", "--checkpoint-seconds", "0.1")
     workers = sweep.workers(2)
-    killed = next(id for id in workers if id in reached)
+    killed = next(iter(workers))
     wait_for(killed, reached[killed] + 5)
     told = Store().records(killed)
     os.kill(workers[killed], signal.SIGKILL)
-    code, out, err = sweep.end()
-    assert code == 0, err
-    assert re.search(rf"run {killed}: its worker ended: .*; try 2 of 3", err)
-    assert json.loads(out)["failed"] == []
+    assert list(sweep.workers(1)) == [killed]
+    wait_for(killed, len(told) + 5)
+    assert re.search(rf"run {killed}: its worker ended: .*; try 2 of 3", sweep.stop())
+    assert untimed(told) == untimed(Store().records(killed))[: len(told)]
+    found, expected = further(Store(), runs, Store(tmp_path / "here"))
+    assert found == expected
 
+
+def test_the_same_bits_at_the_end(cluster, file, tmp_path):
+    more = '[[runs]]\nbatch = 20\nshare = "beta=0.2,alpha=0.5"\n'
+    path, runs = file(f'rounds = 20\neval_every = 7\n[grid]\nalgorithm = ["fedavg", "scaffold"]\n{more}')
+    code, out, err = Sweep(path, cluster, "--together", "1", "--json").end()
+    assert code == 0, err
+    assert json.loads(out)["failed"] == []
     here = Store(tmp_path / "here")
     for run in runs:
         list(here.advance(here.create(run)))
     assert contents(Store(), runs) == contents(here, runs)
-    assert untimed(told) == untimed(Store().records(killed))[: len(told)]
 
 
 LATE = """
@@ -201,7 +214,7 @@ def slowly(actor, said):  # rows on their way, not those that a halted worker te
 
 Actor._tell = slowly
 store = Store()
-run = Run(model="softmax", examples=300, lr=0.3, clients=5, partition="classes:2", rounds=100_000)
+run = Run(model="softmax", examples=300, lr=0.3, clients=5, partition="classes:2", rounds=int(sys.argv[2]))
 _, groups = sweep.plan(store, [run])
 events = abroad(store, groups, Cluster(sys.argv[1], device="cpu"), checkpoint_seconds=1000)
 for event in events:
@@ -213,7 +226,9 @@ events.close()
 
 def test_rows_that_come_late_are_kept_before_the_last(cluster):
     """A halted worker's last words travel beside the rows before them, and may overtake these."""
-    subprocess.run([sys.executable, "-c", LATE, cluster], check=True, env=ENVIRONMENT | os.environ, timeout=90)
+    subprocess.run(
+        [sys.executable, "-c", LATE, cluster, str(ENDLESS)], check=True, env=ENVIRONMENT | os.environ, timeout=90
+    )
     (entry,) = Store().runs()
     assert entry.status == "interrupted"
     assert entry.round > 3
@@ -221,8 +236,8 @@ def test_rows_that_come_late_are_kept_before_the_last(cluster):
     assert [row["round"] for row in Store().records(entry.id)] == list(range(1, entry.round + 1))
 
 
-def test_what_no_node_has_is_said(cluster, path):
-    sweep = Sweep(path, cluster, "--num-cpus", "2")
+def test_what_no_node_has_is_said(cluster, file):
+    sweep = Sweep(file("")[0], cluster, "--num-cpus", "2")
     code, out, err = sweep.end()
     assert (code, out) == (2, "")
     assert err == "fedskew: no node of the Ray cluster has 2 CPUs and 0 GPUs; lower --num-cpus or --num-gpus"
