@@ -62,7 +62,7 @@ def enough():
     began = time.monotonic()
     importing = [subprocess.Popen([sys.executable, "-c", "import fedskew.flower.client"]) for _ in range(2)]
     assert [process.wait() for process in importing] == [0, 0]
-    return 5.0 + 2.5 * (time.monotonic() - began)
+    return 5.0 + 4.0 * (time.monotonic() - began)
 
 
 def until(true, running, seconds=400.0):
