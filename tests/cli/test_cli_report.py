@@ -9,6 +9,7 @@ import time
 import pytest
 
 from fedskew import Run, Store
+from stopped import ENDLESS
 
 EVIL = "<script>alert(1)</script>"
 SMALL = {"model": "softmax", "examples": 200, "clients": 5, "rounds": 2, "lr": 0.5}
@@ -145,7 +146,7 @@ def test_a_run_without_rows_is_no_report_yet(fedskew, tmp_path, monkeypatch):
 def test_a_run_that_still_trains_is_reported_as_far_as_it_is(fedskew, tmp_path, monkeypatch):
     monkeypatch.setenv("FEDSKEW_STORE", str(tmp_path / "live"))
     store = Store()
-    ask = ["train", "--model", "softmax", "--rounds", "100000", "--device", "cpu"]
+    ask = ["train", "--model", "softmax", "--rounds", str(ENDLESS), "--device", "cpu"]
     training = subprocess.Popen(
         [sys.executable, "-m", "fedskew", *ask], env=os.environ | {"OMP_NUM_THREADS": "1"}, stderr=subprocess.DEVNULL
     )

@@ -149,6 +149,7 @@ def test_what_is_no_run_is_one_line(fedskew, store, command, id):
 def test_resume_ends_like_a_run_that_never_stopped(fedskew, store):
     run = small(algorithm="fedavgm:0.9")
     id = store.create(run)
+    assert [row.round for row in store.advance(id, until=2)] == [1, 2]
     code, out, err = fedskew("resume", id, "--json", "--checkpoint-seconds", 0, "--device", "cpu")
     document = json.loads(out)
     assert code == 0

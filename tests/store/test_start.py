@@ -227,8 +227,8 @@ def test_a_prepared_run_that_was_killed_goes_on_bit_for_bit(seconds, until, tmp_
     process.stdout.close()
     while store.find(id).status == "running":
         time.sleep(0.02)
-    found, expected = further(store, [run], Store(tmp_path / "whole"))
-    assert found == expected
+    stopped, straight = further(store, [run], Store(tmp_path / "whole"))
+    assert stopped == straight
 
 
 def test_the_shared_set_is_part_of_the_fingerprint(store):

@@ -16,6 +16,7 @@ from fedskew.data import datasets
 from fedskew.data.partition import parse_partition
 from fedskew.prepare import Share
 from fedskew.store import Store
+from stopped import ENDLESS
 
 pytestmark = [
     pytest.mark.browser,
@@ -27,7 +28,7 @@ def test_a_run_that_starts_now_appears_and_its_curve_grows(visit: Visit, store: 
     page = visit.go("runs")
     before = page.locator(".runs-table tbody tr").count()
     page.evaluate("() => { window.mark = 1; }")
-    process = trained(store.folder, "--partition", "classes:1", "--rounds", "100000", "--name", "just started")
+    process = trained(store.folder, "--partition", "classes:1", "--rounds", str(ENDLESS), "--name", "just started")
     try:
         row = page.locator(".runs-table tbody tr", has_text="just started")
         row.wait_for(timeout=40_000)
@@ -197,7 +198,7 @@ def test_control_in_the_page(browser: Browser, tmp_path: Path) -> None:
         page.get_by_role("button", name="New run").click()
         page.locator("dialog [name=name]").fill("from the page")
         page.locator("dialog [name=model]").fill("softmax")
-        page.locator("dialog [name=rounds]").fill("100000")
+        page.locator("dialog [name=rounds]").fill(str(ENDLESS))
         page.locator("dialog button", has_text="Start").click()
         row = page.locator(".runs-table tbody tr", has_text="from the page")
         row.wait_for(timeout=40_000)

@@ -12,6 +12,7 @@ from dashboards import Site, events, served
 
 from fedskew.errors import FedskewError
 from fedskew.web.control import Wanted
+from stopped import ENDLESS
 
 TOKEN = "a-token-of-enough-length"
 LONG = {
@@ -19,7 +20,7 @@ LONG = {
     "model": "softmax",
     "partition": "classes:1",
     "clients": 10,
-    "rounds": 100_000,
+    "rounds": ENDLESS,
     "name": "long",
 }
 
