@@ -3,6 +3,7 @@
 import os
 import sqlite3
 from contextlib import closing
+from functools import partial
 
 import pytest
 import torch
@@ -42,6 +43,39 @@ def test_runs_brought_to_a_round_go_on_bit_for_bit(store):
     for _ in store.advance(ids[1]):
         pass
     assert [rows(store, id) for id in ids] == [expected(run) for run in runs]
+
+
+class Struck(sqlite3.Connection):
+    """Ctrl-C comes while this statement of a row is at work, and is heard as soon as it is done."""
+
+    during, left = "", 0
+
+    def execute(self, statement, *values):
+        found = super().execute(statement, *values)
+        if self.left and statement.startswith(self.during):
+            Struck.left -= 1
+            if not self.left:
+                raise KeyboardInterrupt
+        return found
+
+
+@pytest.mark.parametrize("during", ["PRAGMA synchronous = NORMAL", "BEGIN", "INSERT OR REPLACE INTO rows", "COMMIT"])
+def test_a_signal_while_a_row_is_written_down_costs_no_round(store, during, monkeypatch):
+    run = small()
+    id = store.create(run)
+    monkeypatch.setattr(sqlite3, "connect", partial(sqlite3.connect, factory=Struck))
+    monkeypatch.setattr(Struck, "during", during)
+    training = store.advance(id, checkpoint_seconds=1000)
+    next(training)
+    monkeypatch.setattr(Struck, "left", 2)
+    next(training)
+    with pytest.raises(KeyboardInterrupt):
+        next(training)
+    assert (store.find(id).status, store.find(id).round) == ("interrupted", 3)
+    assert [c["round"] for c in store.checkpoints(id)] == [3]
+    for _ in store.advance(id):
+        pass
+    assert rows(store, id) == expected(run)
 
 
 def test_a_run_stopped_at_its_last_row_is_finished(store):

@@ -88,8 +88,8 @@ def transaction(db: sqlite3.Connection, *, durable: bool = False) -> Iterator[No
     Others survive a killed process but not a power cut, and cost no fsync: WAL with synchronous = NORMAL.
     """
     db.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
-    db.execute("BEGIN IMMEDIATE")  # waits here for other writers rather than failing at the first write
-    try:
+    try:  # from here on: a signal that comes while it begins is heard when it has begun
+        db.execute("BEGIN IMMEDIATE")  # waits here for other writers rather than failing at the first write
         yield
         db.execute("COMMIT")
     finally:
