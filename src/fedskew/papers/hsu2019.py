@@ -101,7 +101,7 @@ def searched(grid: Grid, algorithm: str, alpha: float, fraction: float, epochs: 
     if fraction < MANY:
         effective, rungs = EFFECTIVE, (*grid.rungs[:2], grid.of(ROUNDS))
     else:
-        effective, rungs = NEAR, tuple(max(1, rung // 3 // grid.scored) * grid.scored for rung in grid.rungs)
+        effective, rungs = NEAR, grid.dear
     pairs = [
         {"lr": lr, "algorithm": method(beta)}
         for lr, beta in grid.effective(*effective)

@@ -28,6 +28,7 @@ class Grid(Scale):
     rates: tuple[float, ...] = RATES
     betas: tuple[float, ...] = BETAS
     rungs: tuple[int, ...] = (500, 1250, 3000)  # momentum 0.997 takes 333 rounds to get to its pace
+    dear: tuple[int, ...] = (150, 400, 1000)  # rungs where a round is dear
     scored: int = 50  # rounds between evaluations of a candidate, and ...
     evaluated: int = 100  # ... of a run of full length
     splits: str = ""  # a folder with the released split files, in place of populations of our own
@@ -46,6 +47,7 @@ SCALES = {
         rates=(0.01, 0.1),
         betas=(0.0, 0.9),
         rungs=(2, 6),
+        dear=(1, 2),
         scored=1,
         evaluated=2,
     ),
@@ -58,6 +60,7 @@ SCALES = {
         rates=(0.003, 0.01, 0.03, 0.1, 0.3),
         betas=(0.0, 0.7, 0.9, 0.97),
         rungs=(50, 100),
+        dear=(10, 30),
         scored=10,
         evaluated=20,
     ),
