@@ -89,8 +89,9 @@ def test_killed_while_writing_checkpoints(tmp_path):
         assert kills <= 200
         child = Child(write_checkpoints, store.folder, run, reached + 1)
         assert child.next() == "ready"
+        said = [child.next()] if kills % 2 else []  # a busy machine may not get so far in what follows
         time.sleep(chance.uniform(0, 0.2))
-        said = child.kill()
+        said += child.kill()
         reported = max(said, default=reached)
         in_the_middle += any(home.glob("*.tmp"))
         with database.reading(store.path) as db:
