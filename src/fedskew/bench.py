@@ -98,7 +98,7 @@ def _measured(case: Case, device: torch.device, engine: Engine, precision: Preci
     flops = _flops_an_example(problem) * case.clients * case.examples * case.runs
     return {
         "name": case.name,
-        "path": _path(problem, engine, tasks(0, 1)[0]),
+        "path": _path(half, engine, tasks(0, 1)[0]),
         "loop_s": loop_s,
         "ours_s": ours_s,
         "ratio": loop_s / ours_s if loop_s else None,

@@ -84,7 +84,7 @@ def test_another_store(fedskew, file, tmp_path):
         ("", ["--address", "127.0.0.1:1"], "--address 127.0.0.1:1 is a Ray cluster's: add --on ray"),
         ("", ["--on", "ray", "--address", "127.0.0.1:1"], "no Ray cluster at 127.0.0.1:1"),
         ("", ["--engine", "steam"], "choose one of auto, stacked, threaded, loop"),
-        ("", ["--device", "cpu", "--precision", "bf16"], "bf16 needs a GPU"),
+        ("", ["--device", "cpu", "--engine", "stacked", "--precision", "bf16"], "on cpu needs the engine threaded"),
         ("", ["--retries", "-1"], "-1 is not in the range"),
     ],
 )

@@ -97,7 +97,7 @@ def test_shared_data_and_warm_up_are_told_and_kept(capsys):
         (["--data", "cifar11"], "cifar11"),
         (["--device", "toaster"], "try auto or cpu"),
         (["--engine", "steam"], "choose one of auto, stacked, threaded, loop"),
-        (["--precision", "bf16", "--device", "cpu"], "bf16 needs a GPU"),
+        (["--precision", "bf16", "--device", "cpu", "--engine", "loop"], "on cpu needs the engine threaded, not loop"),
     ],
 )
 def test_a_users_mistake_is_one_line_and_exit_2(args, says, capsys):

@@ -29,6 +29,11 @@ def test_dense_networks_are_stacked_and_the_rest_is_threaded(factory, shape, way
     assert picked(factory, shape) == way
 
 
+def test_bfloat16_is_trained_in_threads():
+    problem = problem_of(models.softmax, (5,), dtype=torch.float32, half=True)
+    assert pick(problem, cohort_of(problem, ALIKE, batch=2)) == "threaded"
+
+
 def test_very_ragged_clients_and_momentum_speak_against_stacking():
     assert picked(models.softmax, (5,), sizes=[42, *[2] * 9]) == "threaded"
     assert picked(models.softmax, (5,), sizes=[6]) == "stacked"

@@ -5,17 +5,18 @@ import subprocess
 import sys
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from oracle import NETWORKS, cohort_of, compare, problem_of, ragged
+from oracle import NETWORKS, cohort_of, compare, problem_of, ragged, terms_of
 from torch import nn
 from torch.nn import functional as F
 
-from fedskew.engine import threaded, threads
+from fedskew.engine import loop, threaded, threads
 from fedskew.engine.chain import LARGE, Chain
 from fedskew.engine.problem import Task, weights
 
@@ -44,9 +45,10 @@ def test_more_examples_than_are_made_ready_at_once(monkeypatch):
     compare(threaded.local, problem_of(*NETWORKS["lahoti-mnist"]), [23, 16], epochs=2)
 
 
+@pytest.mark.parametrize("half", [False, True])
 @pytest.mark.parametrize("name", ["mnist-cnn", "lahoti-cifar", "resnet8", "foreign"])
-def test_every_run_and_every_number_of_threads_gives_the_same_bits(name, two_threads):
-    problem = problem_of(*NETWORKS[name], dtype=torch.float32, momentum=0.9)
+def test_every_run_and_every_number_of_threads_gives_the_same_bits(name, half, two_threads):
+    problem = problem_of(*NETWORKS[name], dtype=torch.float32, momentum=0.9, half=half)
     c = cohort_of(problem, [9, 3, 12, 6, 2], epochs=2)
     w, stats = weights(problem.model)
     results = []
@@ -57,6 +59,23 @@ def test_every_run_and_every_number_of_threads_gives_the_same_bits(name, two_thr
         assert all(torch.equal(results[0].w[key], other.w[key]) for key in w)
         assert all(torch.equal(results[0].stats[key], other.stats[key]) for key in stats)
         assert torch.equal(results[0].loss, other.loss)
+
+
+NORMED = ("lahoti-cifar", "resnet8", "resnet20")  # norms magnify what bfloat16 rounds, to 8 bits
+
+
+@pytest.mark.parametrize("part", ["", "logits", "contrast"])
+@pytest.mark.parametrize("name", sorted(set(NETWORKS) - {"softmax"}))  # which has no features to contrast
+def test_bfloat16_moves_weights_as_single_precision_does(name, part):
+    problem = problem_of(*NETWORKS[name], dtype=torch.float32, momentum=0.5)
+    cohort, (w, stats) = cohort_of(problem, [16, 10, 24], batch=8, lr=0.02), weights(problem.model)
+    task = Task(w, stats, cohort, terms_of(problem, 3, part))
+    single, half = loop.local(problem, task), threaded.local(replace(problem, half=True), task)
+    moved = sum((single.w[key] - w[key]).square().sum() for key in w).sqrt()
+    apart = sum((single.w[key] - half.w[key]).square().sum() for key in w).sqrt()
+    assert 0 < apart < (0.4 if name in NORMED else 0.1) * moved  # a step with other weights would be about 1
+    assert {half.w[key].dtype for key in w} == {torch.float32}
+    torch.testing.assert_close(half.loss, single.loss, rtol=2e-2, atol=2e-2)
 
 
 class Views(nn.Module):

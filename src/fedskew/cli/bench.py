@@ -13,7 +13,9 @@ from fedskew.cli import console
 def bench(
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, ...")] = "auto",
     engine: Annotated[str, typer.Option(help="auto, stacked, threaded, loop.")] = "auto",
-    precision: Annotated[str, typer.Option(help="Of a GPU's products: tf32, bf16, fp32.")] = "tf32",
+    precision: Annotated[
+        str, typer.Option(help="Of products, on a GPU: tf32, bf16, fp32; bf16 also on a CPU.")
+    ] = "tf32",
     only: Annotated[str, typer.Option(help="Measure the cases whose name contains this.")] = "",
     as_json: console.Json = False,
 ) -> None:

@@ -60,7 +60,7 @@ Engine = Annotated[
     str | None,
     _how("stacked (all clients in one computation), threaded (a client a thread), loop (one by one). [auto]"),
 ]
-Precision = Annotated[str | None, _how("Of a GPU's products: tf32, bf16, fp32. [tf32]")]
+Precision = Annotated[str | None, _how("Of products, on a GPU: tf32, bf16, fp32; bf16 also on a CPU. [tf32]")]
 CheckpointSeconds = Annotated[
     float, typer.Option(help="Seconds between checkpoints; 0: after every round.", min=0, rich_help_panel=HOW)
 ]

@@ -55,15 +55,17 @@ class Descent:
 
 
 class _Linear(torch.autograd.Function):
-    """A linear layer whose backward pass also takes the step for its weights."""
+    """A linear layer whose backward pass also takes the step for its weights, in single precision at least."""
 
     @staticmethod
+    @torch.amp.custom_fwd(device_type="cpu", cast_inputs=torch.float32)  # type: ignore[untyped-decorator]
     def forward(ctx: Any, x: Tensor, bias: Tensor, descent: Descent) -> Tensor:
         ctx.save_for_backward(x)
         ctx.descent = descent
         return F.linear(x, descent.w, bias)
 
     @staticmethod
+    @torch.amp.custom_bwd(device_type="cpu")  # type: ignore[untyped-decorator]
     def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, Tensor, None]:
         (x,) = ctx.saved_tensors
         dx = dy @ ctx.descent.w if ctx.needs_input_grad[0] else None

@@ -22,6 +22,7 @@ Many = Callable[[Sequence[Task]], list[Trained]]
 
 ENGINES: tuple[Engine, ...] = ("auto", "stacked", "threaded", "loop")
 PRECISIONS: tuple[Precision, ...] = ("tf32", "bf16", "fp32")
+HALF = ("avx512_bf16", "amx_bf16", "bf16")  # instructions of Intel's and AMD's processors, and of ARM's
 ONE_BY_ONE = {"threaded": threaded.local, "loop": loop.local}
 
 
@@ -34,9 +35,12 @@ def check(engine: str, precision: str, device: torch.device) -> None:
     gpu = device.type == "cuda"
     if engine == "threaded" and gpu:
         raise FedskewError("engine threaded is for a CPU; on a GPU use stacked or auto")
-    if precision == "bf16" and not (gpu and engine in ("auto", "stacked")):
-        raise FedskewError(
-            f"precision bf16 needs a GPU and the stacked engine, not {device.type} and {engine}; use tf32"
+    fast = "stacked" if gpu else "threaded"
+    if precision == "bf16" and engine not in ("auto", fast):
+        raise FedskewError(f"precision bf16 on {device.type} needs the engine {fast}, not {engine}; use auto or tf32")
+    if precision == "bf16" and not gpu and not any(torch.cpu.get_capabilities().get(name) for name in HALF):
+        raise FedskewError(  # emulated it took 2.4 times as long with AVX512, minutes a round with AVX2
+            f"precision bf16 on a CPU needs instructions for it ({', '.join(HALF)}), which this one lacks; use tf32"
         )
 
 

@@ -22,11 +22,13 @@ Way = Literal["stacked", "threaded", "loop"]
 
 
 def pick(problem: Problem, cohort: Cohort) -> Way:
-    """Stacked for chains of linear layers, whose time is all calls; else one client a thread.
+    """Stacked for chains of linear layers, whose time is all calls; else, and in bfloat16, one client a thread.
 
     A client without a batch left costs a stacked step as much as one with, so a cohort in which most have none left for
     most of the steps is not stacked.
     """
+    if problem.half:
+        return "threaded"
     clients, steps, _ = cohort.index.shape
     abreast = int(cohort.mask.any(dim=2).sum()) / steps
     return "stacked" if dense.chain(problem) is not None and abreast >= clients / 4 else "threaded"

@@ -24,7 +24,7 @@ class Problem:
     weight_decay: float = 0.0
     momentum: float = 0.0
     dtype: torch.dtype = torch.float32
-    half: bool = False  # activations in bfloat16 (on a GPU); weights, their sums and the test stay as they are
+    half: bool = False  # activations in bfloat16; weights, their sums and the test stay as they are
 
 
 @dataclass(frozen=True)

@@ -41,7 +41,8 @@ def local(problem: Problem, task: Task) -> Trained:
     foreign = type(problem.model) is not nn.Sequential  # its features are seen by a hook, which threads would share
     channels_last = None if foreign and task.terms.contrast else _layout(problem, task)
     if channels_last is None:
-        return loop.local(problem, task)
+        with mixed(problem):
+            return loop.local(problem, task)
     trained = Trained(_rows(task.w, k), _rows(task.stats, k), torch.empty(k, dtype=torch.float64))
     available = torch.get_num_threads()
     workers = min(available, k)
@@ -69,6 +70,11 @@ def local(problem: Problem, task: Task) -> Trained:
             stop.set()
             pool.shutdown(cancel_futures=True)
     return trained
+
+
+def mixed(problem: Problem) -> torch.autocast:
+    """Products of bfloat16 if the problem asks for them; a cast weight is not kept, since the next step changes it."""
+    return torch.autocast("cpu", torch.bfloat16, enabled=problem.half, cache_enabled=False)
 
 
 class _Worker:
@@ -125,8 +131,9 @@ class _Worker:
         """One batch; its mean loss."""
         terms, key = task.terms, task.cohort.keys[k] + s
         set_keys(self.model, key)
-        features = self.chain.features(x)
-        z = self.chain.head(features)
+        with mixed(self.problem):
+            features = self.chain.features(x)
+            z = self.chain.head(features).to(self.problem.dtype)
         if terms.logits is None:
             loss = cross_entropy(z, y)
         else:
@@ -140,12 +147,13 @@ class _Worker:
 
     def contrasted(self, x: Tensor, features: Tensor, key: Tensor, temperature: Tensor) -> Tensor:
         """MOON's term."""
-        with torch.no_grad():
+        with torch.no_grad(), mixed(self.problem):
             others = []
             for chain in self.others:
                 set_keys(chain.model, key)
                 others.append(chain.features(x))
-        return contrast((a.unsqueeze(0) for a in (features, *others)), temperature.unsqueeze(0)).mean()
+        seen = (a.to(self.problem.dtype).unsqueeze(0) for a in (features, *others))
+        return contrast(seen, temperature.unsqueeze(0)).mean()
 
     def descend(self, grads: tuple[Tensor | None, ...], lr: float) -> None:
         """torch.optim.SGD's step; a weight that the loss does not depend on stays, and decays not, as there."""
