@@ -15,7 +15,7 @@ SOURCE = ROOT / "src" / "fedskew"
 
 # From the ground up; a room may import from its own floor's own room and from the floors below.
 FLOORS = [
-    {"errors", "rng", "shown", "tree"},
+    {"errors", "rng", "shown", "signals", "tree"},
     {"spec"},
     {"data", "models"},
     {"measure"},

@@ -85,10 +85,13 @@ def test_a_machine_that_only_trains(tmp_path):
     assert said.count(", round 30: ") == 10
 
 
+LONG = ("--seeds", "2", "--at-once", "60")  # all runs in one group, which takes some seconds: it is stopped half-way
+
+
 def test_a_machine_that_is_gone_has_left_what_it_packed(tmp_path):
     """Killed in the middle: rows and checkpoints up to a moment ago are in the archive."""
-    lost = only_trains(tmp_path, "lost", "--pack-every", "0.3", "--piece-mb", "0.1")
-    assert any(line.startswith("packed") for line in lost.stdout)
+    lost = only_trains(tmp_path, "lost", *LONG, "--pack-every", "0.3", "--piece-mb", "1")
+    assert any("part.zip.2:" in line for line in lost.stdout)  # more than rows
     time.sleep(1)
     lost.kill()
     lost.communicate()
@@ -96,6 +99,23 @@ def test_a_machine_that_is_gone_has_left_what_it_packed(tmp_path):
     assert archive.unpack(home, tmp_path / "part.zip")
     kept = [home.state(entry.id)[0] for entry in home.runs() if not entry.over]
     assert max(kept) > 0
+
+
+@pytest.mark.skipif(os.name == "nt", reason="signals of POSIX")
+def test_a_machine_that_is_asked_to_stop_saves_first(tmp_path):
+    """SIGTERM: every run's last round is its checkpoint's, and all of it is packed."""
+    store, home = Store(tmp_path / "asked"), Store(tmp_path / "home")
+    asked = only_trains(tmp_path, "asked", *LONG)
+    deadline = time.monotonic() + 120
+    while not any(entry.round >= 2 for entry in store.runs()) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    asked.terminate()
+    assert "packed" in asked.communicate()[0]
+    assert asked.returncode == 128 + signal.SIGTERM
+    assert archive.unpack(home, tmp_path / "part.zip")
+    begun = [entry for entry in home.runs() if entry.round]
+    assert len(begun) > 1
+    assert all(not entry.over and home.state(entry.id)[0] == entry.round for entry in begun)
 
 
 def test_an_error_does_not_keep_it_from_packing(tmp_path):

@@ -14,8 +14,8 @@ import typer
 from fedskew.cli import console, options
 from fedskew.cli.config import read
 from fedskew.cli.progress import several
-from fedskew.cli.signals import orderly
 from fedskew.errors import FedskewError
+from fedskew.signals import orderly
 
 if TYPE_CHECKING:
     from fedskew.compare import Entrant

@@ -12,8 +12,8 @@ from fedskew.cli import console, options
 from fedskew.cli.config import read
 from fedskew.cli.described import describing_a_run
 from fedskew.cli.prepared import told
-from fedskew.cli.signals import orderly
 from fedskew.errors import FedskewError
+from fedskew.signals import orderly
 
 if TYPE_CHECKING:
     from fedskew.run import Run

@@ -13,7 +13,7 @@ import typer
 
 from fedskew.cli import console, options
 from fedskew.cli.progress import duration, several
-from fedskew.cli.signals import orderly
+from fedskew.signals import orderly
 
 
 def reproduce(

@@ -18,8 +18,8 @@ from fedskew.cli.config import read
 from fedskew.cli.exported import to_csv, to_json
 from fedskew.cli.prepared import told
 from fedskew.cli.progress import printable, progress
-from fedskew.cli.signals import orderly
 from fedskew.errors import FedskewError
+from fedskew.signals import orderly
 from fedskew.store import Entry, Store
 
 if TYPE_CHECKING:

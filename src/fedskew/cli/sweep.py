@@ -15,8 +15,8 @@ import typer
 from fedskew.cli import console, options
 from fedskew.cli.config import read
 from fedskew.cli.progress import Whole, duration, printable
-from fedskew.cli.signals import orderly
 from fedskew.errors import FedskewError
+from fedskew.signals import orderly
 
 if TYPE_CHECKING:
     from fedskew.store import Store

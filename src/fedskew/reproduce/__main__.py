@@ -4,7 +4,7 @@ r"""`python -m fedskew.reproduce`: train a paper's cells where the command line'
         --at-once 12 --pack figure5.zip --piece-mb 15 --most-mb 60
 
 goes on from `--unpack FILE` and the store, stops in time, and writes what `fedskew runs unpack` reads elsewhere; also
-after an error, and with `--pack-every 120` before the end, for a machine that may be gone by then.
+after an error or SIGTERM, and with `--pack-every 120` before the end, for a machine that may be gone by then.
 """
 
 from __future__ import annotations
@@ -19,9 +19,11 @@ from typing import Any
 
 from fedskew.papers.protocol import Cell, check_only, kept
 from fedskew.reproduce import cells, moved
+from fedskew.signals import orderly
 from fedskew.store import Store, archive
 
 MB = 1_000_000
+CHECKPOINT = 30.0  # seconds between checkpoints: as much is lost where a machine is gone without a word
 
 
 class _OutOfTime(Exception):
@@ -57,14 +59,19 @@ def main() -> None:
     print(f"{len(wanted)} cells; to be trained: {left}", flush=True)
     try:
         if not asked.plan:
-            _train(store, wanted, asked, until)
+            with orderly():
+                _train(store, wanted, asked, until)
     finally:
         _say(store, wanted)
         _pack(store, wanted, asked)
 
 
 def _train(store: Store, wanted: list[Cell], asked: Any, until: float) -> None:
-    how = {"at_once": asked.at_once, "precision": asked.precision, "checkpoint_seconds": asked.pack_every}
+    how = {
+        "at_once": asked.at_once,
+        "precision": asked.precision,
+        "checkpoint_seconds": min(CHECKPOINT, asked.pack_every),
+    }
     watch = _watching(until, asked.pack_every, lambda: _pack(store, wanted, asked))
     try:
         cells.choose(store, wanted, watch, **how)

@@ -1,4 +1,4 @@
-"""Ends a command the orderly way when the system asks for it."""
+"""Ends a program the orderly way when the system asks for it."""
 
 from __future__ import annotations
 
