@@ -16,6 +16,8 @@ from fedskew.papers.hsu2019_grid import (
     BATCH,
     CLIENTS,
     EFFECTIVE,
+    HEAVY,
+    LATE,
     MANY,
     NEAR,
     ROUNDS,
@@ -98,15 +100,14 @@ def searched(grid: Grid, algorithm: str, alpha: float, fraction: float, epochs: 
     Where a round is cheap, the best four pairs train to the end. Who leads early on need not lead there: at alpha = 0,
     (0.0001, 0.99) is five points behind (0.0003, 0.97) after 3,000 rounds, even after 6,000 and ahead after 10,000.
     """
+    effective, betas, rungs = NEAR, grid.betas, grid.dear
     if fraction < MANY:
         effective, rungs = EFFECTIVE, (*grid.rungs[:2], grid.of(ROUNDS))
-    else:
-        effective, rungs = NEAR, grid.dear
-    pairs = [
-        {"lr": lr, "algorithm": method(beta)}
-        for lr, beta in grid.effective(*effective)
-        if beta == 0 or algorithm == "FedAvgM"
-    ]
+    elif algorithm == "FedAvgM" and alpha == 0 and grid.late:
+        effective, betas, rungs = LATE, HEAVY, grid.late
+    if algorithm == "FedAvg":
+        betas = (0.0,)
+    pairs = [{"lr": lr, "algorithm": method(beta)} for lr, beta in grid.effective(*effective) if beta in betas]
     return candidates(grid, searched_at(alpha, fraction), fraction, epochs, pairs, rungs)
 
 
