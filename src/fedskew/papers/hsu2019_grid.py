@@ -17,7 +17,7 @@ EFFECTIVE = (1e-3, 1.0)  # the effective rates lr / (1 - beta) that are searched
 MANY = 0.2  # from this fraction on a round is dear, and its search is narrow: ...
 NEAR = (1e-2, 1e-1)  # ... with C = 0.05 rates of 0.01 to 0.033 were chosen, and a larger cohort is less noisy
 # One-class clients learn late: none of those 17 pairs is past 28 % after 150 rounds. For them fewer pairs, the heavy
-# ones, train longer, and go further up: the others had all chosen the largest rate that they were given.
+# ones, train longer, and go further up: searches at other alphas had all chosen the largest rate that they were given.
 LATE, HEAVY = (3e-2, 1 / 3), (0.97, 0.99)
 
 

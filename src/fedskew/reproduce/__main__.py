@@ -57,13 +57,13 @@ def main() -> None:
         print(f"unpacked {len(archive.unpack(store, file))} runs of {file}", flush=True)
     left = cells.cost(store, wanted, probe=asked.plan, until=asked.until, precision=asked.precision)
     print(f"{len(wanted)} cells; to be trained: {left}", flush=True)
-    try:
-        if not asked.plan:
-            with orderly():
+    with orderly():  # around the packing, too: `timeout` sends a signal twice
+        try:
+            if not asked.plan:
                 _train(store, wanted, asked, until)
-    finally:
-        _say(store, wanted)
-        _pack(store, wanted, asked)
+        finally:
+            _say(store, wanted)
+            _pack(store, wanted, asked)
 
 
 def _train(store: Store, wanted: list[Cell], asked: Any, until: float) -> None:
